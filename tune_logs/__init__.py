@@ -1,0 +1,1 @@
+"""Readable tuning tables, one folder per architecture."""

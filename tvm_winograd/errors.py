@@ -1,0 +1,31 @@
+"""The errors a user can meet. Every message says what was got, what is supported, what to do."""
+
+from __future__ import annotations
+
+
+class TvmWinogradError(ValueError):
+    """Base of every error this package raises on purpose."""
+
+
+class SpecError(TvmWinogradError):
+    """A convolution that cannot exist (empty output, negative padding, unknown dtype)."""
+
+
+class UnsupportedError(TvmWinogradError):
+    """A possible request that no kernel, target or dtype of this package covers."""
+
+
+class ModelError(TvmWinogradError):
+    """A model or weight file that cannot be read or understood."""
+
+
+class BuildError(TvmWinogradError):
+    """Device code could not be produced (compiler missing, kernel too large, text instead of code)."""
+
+
+class ArtifactError(TvmWinogradError):
+    """An artifact folder that is damaged, incomplete or does not fit this machine."""
+
+
+class InputError(TvmWinogradError):
+    """An input array or file of the wrong shape, dtype or kind."""

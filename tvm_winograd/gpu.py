@@ -1,0 +1,129 @@
+"""What a kernel may use on a device: `Gpu` and `Cpu`, made from an architecture name.
+
+No device is touched: everything is a table, so that any architecture can be compiled for
+anywhere. Limits per block and SM: CUDA C++ Programming Guide, "Technical Specifications per
+Compute Capability".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from .errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One CUDA architecture. Rates are of the largest common card of that architecture."""
+
+    arch: str
+    shared_per_block: int  # bytes a block may use (opt-in limit)
+    shared_per_sm: int  # bytes
+    sms: int
+    l2_bytes: int
+    gb_per_s: float  # device memory
+    fp32_tflops: float
+    registers_per_sm: int = 65536
+    max_registers: int = 255  # per thread
+    warp: int = 32
+
+    kind = "cuda"
+
+    @property
+    def cc(self) -> int:
+        """Compute capability times 10, e.g. 90."""
+        return int(re.sub(r"\D", "", self.arch))
+
+    @property
+    def has_async_copy(self) -> bool:
+        """cp.async exists from sm_80 on."""
+        return self.cc >= 80
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The CPU an `llvm` target compiles for."""
+
+    cpu: str  # LLVM's name, e.g. "znver4"; "generic" for any of this family
+    vector_bits: int
+    cores: int
+
+    kind = "llvm"
+    arch = "cpu"
+
+    @property
+    def lanes(self) -> int:
+        """float32 elements per vector register."""
+        return self.vector_bits // 32
+
+
+Hardware = Gpu | Cpu
+
+_KIB = 1024
+GPUS = {
+    g.arch: g
+    for g in (
+        # arch, shared/block, shared/SM, SMs, L2, GB/s, fp32 TFLOP/s
+        Gpu("sm_75", 64 * _KIB, 64 * _KIB, 40, 4 << 20, 320, 8.1),  # T4
+        Gpu("sm_80", 163 * _KIB, 164 * _KIB, 108, 40 << 20, 1555, 19.5),  # A100
+        Gpu("sm_86", 99 * _KIB, 100 * _KIB, 82, 6 << 20, 936, 35.6),  # RTX 3090
+        Gpu("sm_89", 99 * _KIB, 100 * _KIB, 128, 72 << 20, 1008, 82.6),  # RTX 4090
+        Gpu("sm_90", 227 * _KIB, 228 * _KIB, 132, 60 << 20, 4800, 66.9),  # H200
+        Gpu("sm_100", 227 * _KIB, 228 * _KIB, 148, 126 << 20, 8000, 75.0),  # B200
+        Gpu("sm_120", 99 * _KIB, 100 * _KIB, 170, 96 << 20, 1792, 104.8),  # RTX 5090
+    )
+}
+
+
+def gpu_for(arch: str) -> Gpu:
+    """The description of `arch` ("sm_90").
+
+    Raises:
+        UnsupportedError: an architecture we have no description of.
+    """
+    if arch not in GPUS:
+        raise UnsupportedError(f"arch={arch!r}: supported are {', '.join(GPUS)}")
+    return GPUS[arch]
+
+
+def parse_archs(text: str | None) -> list[str]:
+    """Comma-separated architectures, checked, order kept, duplicates dropped; sm_90 if None."""
+    names = [a.strip() for a in (text or "sm_90").split(",") if a.strip()]
+    if not names:
+        raise UnsupportedError(f"arch={text!r}: name at least one of {', '.join(GPUS)}")
+    return [gpu_for(a).arch for a in dict.fromkeys(names)]
+
+
+def host_cpu() -> Cpu:
+    """The CPU of this machine, as LLVM sees it."""
+    from tvm.target import codegen
+
+    features = set(codegen.llvm_get_cpu_features(codegen_target()))
+    bits = 512 if "avx512f" in features else 256 if features & {"avx2", "avx"} else 128
+    return Cpu(codegen.llvm_get_system_cpu(), bits, os.cpu_count() or 1)
+
+
+def codegen_target() -> object:
+    """An llvm target of the host CPU, to ask LLVM about."""
+    from tvm.target import Target, codegen
+
+    return Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu()})
+
+
+def make_target(hardware: Hardware) -> object:
+    """The TVM target of `hardware` (a dict-made one: "cuda -arch=..." strings are refused)."""
+    from tvm.target import Target
+
+    if isinstance(hardware, Cpu):
+        return Target({"kind": "llvm", "mcpu": hardware.cpu, "num-cores": hardware.cores})
+    return Target(
+        {
+            "kind": "cuda",
+            "arch": hardware.arch,
+            "max_shared_memory_per_block": hardware.shared_per_block,
+            "max_threads_per_block": 1024,
+            "thread_warp_size": hardware.warp,
+        }
+    )

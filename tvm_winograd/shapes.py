@@ -1,0 +1,142 @@
+"""ConvSpec, the one description of a convolution, and Epilogue, what is fused behind it."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, fields
+
+from .errors import SpecError
+
+LAYOUTS = ("NCHW", "NHWC", "CHWN")
+# storage dtype -> (accumulation dtype, output dtype)
+DTYPES = {
+    "float32": ("float32", "float32"),
+    "float16": ("float32", "float16"),
+    "bfloat16": ("float32", "bfloat16"),
+    "int8": ("int32", "int32"),
+}
+_ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int32": 4}
+
+
+@dataclass(frozen=True)
+class ConvSpec:
+    """A 2-d convolution with static shapes. Weights are always (k, c/groups, r, s).
+
+    Sizes are in elements; `padding` is (top, left, bottom, right); `layout` holds for input,
+    output and residual alike.
+
+    Raises:
+        SpecError: at construction, for values no convolution can have.
+    """
+
+    n: int
+    c: int
+    h: int
+    w: int
+    k: int
+    r: int = 3
+    s: int = 3
+    stride: int = 1
+    padding: tuple[int, int, int, int] = (1, 1, 1, 1)
+    dilation: int = 1
+    groups: int = 1
+    dtype: str = "float32"
+    layout: str = "NCHW"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.padding, int):
+            object.__setattr__(self, "padding", (self.padding,) * 4)
+        object.__setattr__(self, "padding", tuple(int(v) for v in self.padding))
+        self._check_values()
+        if self.oh < 1 or self.ow < 1:
+            raise SpecError(
+                f"the output would be empty: {self.oh}x{self.ow} from a {self.h}x{self.w} map, "
+                f"{self.r}x{self.s} filter, padding {self.padding}, dilation {self.dilation}; "
+                "enlarge the map or the padding"
+            )
+
+    def _check_values(self) -> None:
+        for name in ("n", "c", "h", "w", "k", "r", "s", "stride", "dilation", "groups"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise SpecError(f"{name}={value!r}: a positive integer is needed")
+        if len(self.padding) != 4 or min(self.padding) < 0:
+            raise SpecError(
+                f"padding={self.padding}: four non-negative integers (top, left, bottom, right) "
+                "are needed"
+            )
+        if self.c % self.groups or self.k % self.groups:
+            raise SpecError(f"groups={self.groups} must divide c={self.c} and k={self.k}")
+        if self.dtype not in DTYPES:
+            raise SpecError(f"dtype={self.dtype!r}: supported are {', '.join(DTYPES)}")
+        if self.layout not in LAYOUTS:
+            raise SpecError(f"layout={self.layout!r}: supported are {', '.join(LAYOUTS)}")
+
+    @property
+    def oh(self) -> int:
+        top, _, bottom, _ = self.padding
+        return (self.h + top + bottom - self.dilation * (self.r - 1) - 1) // self.stride + 1
+
+    @property
+    def ow(self) -> int:
+        _, left, _, right = self.padding
+        return (self.w + left + right - self.dilation * (self.s - 1) - 1) // self.stride + 1
+
+    @property
+    def acc(self) -> str:
+        """Accumulation dtype."""
+        return DTYPES[self.dtype][0]
+
+    @property
+    def out_dtype(self) -> str:
+        return DTYPES[self.dtype][1]
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self._in_layout(self.n, self.c, self.h, self.w)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self._in_layout(self.n, self.k, self.oh, self.ow)
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        return (self.k, self.c // self.groups, self.r, self.s)
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the direct convolution (a multiply-add counts 2)."""
+        return 2 * self.n * self.k * self.oh * self.ow * (self.c // self.groups) * self.r * self.s
+
+    @property
+    def bytes(self) -> int:
+        """Compulsory traffic: input, weights and output once each."""
+        size, out = _ITEMSIZE[self.dtype], _ITEMSIZE[self.out_dtype]
+        weights = self.k * (self.c // self.groups) * self.r * self.s
+        moved = self.n * self.c * self.h * self.w + weights
+        return size * moved + out * self.n * self.k * self.oh * self.ow
+
+    def key(self) -> str:
+        """Stable text, e.g. `n1c64h56w56k64r3s3_st1_p1.1.1.1_d1_g1_float32_NCHW`."""
+        pads = ".".join(map(str, self.padding))
+        return (
+            f"n{self.n}c{self.c}h{self.h}w{self.w}k{self.k}r{self.r}s{self.s}_st{self.stride}"
+            f"_p{pads}_d{self.dilation}_g{self.groups}_{self.dtype}_{self.layout}"
+        )
+
+    def _in_layout(self, n: int, c: int, h: int, w: int) -> tuple[int, ...]:
+        sizes = {"N": n, "C": c, "H": h, "W": w}
+        return tuple(sizes[axis] for axis in self.layout)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What is fused into the store, in this order: + bias(k), + residual(output shape), ReLU."""
+
+    bias: bool = False
+    residual: bool = False
+    relu: bool = False
+
+    def key(self) -> str:
+        """Stable text, e.g. `bias+residual+relu`, or `none`."""
+        names = [f.name for f, on in zip(fields(self), astuple(self), strict=True) if on]
+        return "+".join(names) or "none"
