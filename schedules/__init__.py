@@ -1,0 +1,1 @@
+"""Hand-written schedules, one file per kernel family; KERNELS lists them, preferred first."""

@@ -1,0 +1,38 @@
+"""What a kernel is: one record of functions that selector, tuner, compiler and tests all call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tvm_winograd.gpu import Hardware
+from tvm_winograd.shapes import ConvSpec, Epilogue
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel family. `Any` stands for its frozen config dataclass or a TVM object."""
+
+    name: str  # unique, e.g. "winograd-f2-fused"
+    algorithm: str  # what a user asks for, e.g. "winograd-f2"
+    target: str  # "cuda" or "llvm"
+    config: type
+    # None, or the reason why this kernel cannot compute the convolution on that hardware
+    supports: Callable[[ConvSpec, Epilogue, Hardware], str | None]
+    # None, or the reason why this config is illegal for the convolution on that hardware
+    illegal: Callable[[Any, ConvSpec, Hardware], str | None]
+    # the legal configs worth trying, the default (chosen from the hardware) first
+    configs: Callable[[ConvSpec, Hardware], list[Any]]
+    # main(X, W[, B][, R], O), unscheduled; W is packed
+    prim_func: Callable[[ConvSpec, Epilogue, Any], Any]
+    # in place; the same function serves a fixed config and a search
+    schedule: Callable[[Any, Any, Hardware], None]
+    # (k, c/groups, r, s) -> packed weights, in numpy, at compile time
+    pack_weights: Callable[[np.ndarray, ConvSpec, Any], np.ndarray]
+    # main(W, packed), unscheduled: the same on the device
+    weight_func: Callable[[ConvSpec, Any], Any]
+    # what the build needs in its PassContext
+    pass_config: dict[str, Any] = field(default_factory=dict)

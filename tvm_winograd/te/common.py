@@ -1,0 +1,120 @@
+"""Shared by all algorithms: tile-shaped layouts, access by layout, padding, epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from tvm import te, tirx
+
+from ..shapes import ConvSpec, Epilogue
+
+Expr = Any  # a tirx.PrimExpr; TVM ships no useful types
+
+
+def mixed_radix(tile: Sequence[int], index: Sequence[Expr]) -> Expr:
+    """Flat position of `index` in a row-major block of shape `tile`."""
+    flat: Expr = 0
+    for extent, i in zip(tile, index, strict=True):
+        flat = flat * extent + i
+    return flat
+
+
+def unmix(tile: Sequence[int], flat: Expr) -> list[Expr]:
+    """The inverse of `mixed_radix`."""
+    out: list[Expr] = []
+    for position, extent in enumerate(tile):
+        inner = product(tile[position + 1 :])
+        out.append(flat // inner % extent if position else flat // inner)
+    return out
+
+
+def product(values: Sequence[int]) -> int:
+    out = 1
+    for v in values:
+        out *= v
+    return out
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def linear(row: Sequence[Fraction], term: Callable[[int], Expr], dtype: str) -> Expr:
+    """sum_j row[j] * term(j): zero terms dropped, +-1 without a multiply.
+
+    Positive coefficients come first: a leading negative one costs a real subtraction from zero.
+    """
+    order = sorted((j for j, c in enumerate(row) if c), key=lambda j: row[j] < 0)
+    out: Expr = None
+    for j in order:
+        size = abs(row[j])
+        value = term(j) if size == 1 else term(j) * tirx.const(float(size), dtype)
+        if out is None:
+            out = value if row[j] > 0 else tirx.const(0.0, dtype) - value
+        else:
+            out = out + value if row[j] > 0 else out - value
+    return tirx.const(0.0, dtype) if out is None else out
+
+
+def select_row(rows: Sequence[Sequence[Fraction]], i: Expr, term: Callable, dtype: str) -> Expr:
+    """linear(rows[i], term) for a loop variable i: vanishes to one row once i is unrolled."""
+    out = linear(rows[-1], term, dtype)
+    for a in range(len(rows) - 2, -1, -1):
+        out = tirx.Select(i == a, linear(rows[a], term, dtype), out)
+    return out
+
+
+def read(data: te.Tensor, spec: ConvSpec, n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
+    """data[n, c, h, w] in the spec's layout."""
+    axes = {"N": n, "C": c, "H": h, "W": w}
+    return data[tuple(axes[a] for a in spec.layout)]
+
+
+def padded(
+    data: te.Tensor, spec: ConvSpec, n: Expr, c: Expr, h: Expr, w: Expr, *guards: Expr
+) -> Expr:
+    """data at (h, w) of the map in the accumulation dtype, 0 outside it or where a guard fails."""
+    inside = tirx.all(h >= 0, h < spec.h, w >= 0, w < spec.w, *guards)
+    value = read(data, spec, n, c, h, w).astype(spec.acc)
+    return tirx.if_then_else(inside, value, tirx.const(0, spec.acc))
+
+
+def placeholders(spec: ConvSpec, epilogue: Epilogue) -> tuple[te.Tensor, list[te.Tensor]]:
+    """(X, [B], [R]): the input, and the epilogue's inputs in argument order."""
+    data = te.placeholder(spec.input_shape, spec.dtype, name="X")
+    extra = []
+    if epilogue.bias:
+        extra.append(te.placeholder((spec.k,), spec.acc, name="B"))
+    if epilogue.residual:
+        extra.append(te.placeholder(spec.output_shape, spec.out_dtype, name="R"))
+    return data, extra
+
+
+def output(
+    spec: ConvSpec,
+    epilogue: Epilogue,
+    extra: list[te.Tensor],
+    value: Callable[[Expr, Expr, Expr, Expr], Expr],
+    name: str,
+) -> te.Tensor:
+    """The output tensor in the spec's layout: epilogue(value(n, k, h, w)), cast last.
+
+    Args:
+        extra: the tensors of `placeholders`.  value: in the accumulation dtype.
+    """
+
+    def compute(*index: Expr) -> Expr:
+        at = dict(zip(spec.layout, index, strict=True))
+        out = value(at["N"], at["C"], at["H"], at["W"])
+        rest = list(extra)
+        if epilogue.bias:
+            out = out + rest.pop(0)[at["C"]]
+        if epilogue.residual:
+            out = out + rest.pop(0)[index].astype(spec.acc)
+        if epilogue.relu:
+            out = tirx.max(out, tirx.const(0, spec.acc))
+        return out.astype(spec.out_dtype)
+
+    return te.compute(spec.output_shape, compute, name=name)

@@ -1,0 +1,232 @@
+"""Winograd F(m x m, 3 x 3) as tensor expressions: O = A^T [(G g G^T) * (B^T d B)] A.
+
+Lavin and Gray, arXiv 1509.09308, equations 11 and 12; the four steps of algorithm 1 as blocks
+
+    wino_D  input patches       (c, p, alpha, alpha)   load, zero outside the map
+    wino_T  B^T d               (c, p, alpha, alpha)
+    wino_V  (B^T d) B           V, tile-shaped
+    wino_M  sum_c U * V         M, tile-shaped          the batched GEMM
+    wino_Z  A^T M               (k, p, m, alpha)
+    wino_Y  (A^T M) A           (k, p, m, m)
+    wino_O  scatter, epilogue   the output in the spec's layout
+
+p counts m x m output tiles, row-major over (n, tile row, tile column); e = eps*alpha + nu.
+K, C and P are padded to whole tiles here, so only wino_D (loads) and wino_O (stores) need guards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import te, tirx
+
+from .. import reference
+from ..errors import UnsupportedError
+from ..shapes import ConvSpec, Epilogue
+from ..transforms import Transforms, cook_toom
+from . import common
+from .common import Expr, ceil_div, mixed_radix, product, unmix
+
+BLOCKS = ("wino_D", "wino_T", "wino_V", "wino_M", "wino_Z", "wino_Y", "wino_O")
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Tile-shaped layouts: declared here so that a schedule's regions are tight.
+
+    channel_outer=True:  U (C, E, Kb, *k_tile), V (C, E, Pb, *p_tile)
+    channel_outer=False: U (E, Kb, C, *k_tile), V (E, Pb, C, *p_tile)
+    always:              M (E, Kb, *k_tile, Pb, *p_tile)
+    with E = alpha^2, Kb = ceil(K / prod(k_tile)), Pb = ceil(P / prod(p_tile)).
+    """
+
+    m: int = 2
+    k_tile: tuple[int, ...] = (1,)  # filters of one block, outermost first
+    p_tile: tuple[int, ...] = (1,)  # output tiles of one block, outermost first
+    c_tile: int = 1  # C is padded to a multiple of this
+    channel_outer: bool = True
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Everything derived from (spec, tiling)."""
+
+    rows: int  # output tiles per column of the map
+    cols: int  # output tiles per row of the map
+    p: int  # output tiles in all
+    c_pad: int
+    kb: int
+    pb: int
+    bk: int
+    bp: int
+
+
+def sizes(spec: ConvSpec, tiling: Tiling) -> Sizes:
+    rows, cols = ceil_div(spec.oh, tiling.m), ceil_div(spec.ow, tiling.m)
+    bk, bp, p = product(tiling.k_tile), product(tiling.p_tile), spec.n * rows * cols
+    c_pad = ceil_div(spec.c, tiling.c_tile) * tiling.c_tile
+    return Sizes(rows, cols, p, c_pad, ceil_div(spec.k, bk), ceil_div(p, bp), bk, bp)
+
+
+def applies(spec: ConvSpec) -> str | None:
+    """None if Winograd computes this convolution, else the reason why not."""
+    if (spec.r, spec.s) != (3, 3):
+        return f"Winograd F(m x m, 3 x 3) needs a 3x3 filter, got {spec.r}x{spec.s}"
+    for name in ("stride", "dilation", "groups"):
+        if getattr(spec, name) != 1:
+            return f"Winograd needs {name} 1, got {getattr(spec, name)}"
+    if spec.acc != "float32":
+        return f"Winograd divides in its transforms: no integers, got {spec.dtype}"
+    if max(product(spec.input_shape), product(spec.output_shape)) >= 2**31:
+        return "a tensor has 2^31 elements or more; indices are 32-bit"
+    return None
+
+
+def weight_shape(spec: ConvSpec, tiling: Tiling) -> tuple[int, ...]:
+    """Shape of the packed U."""
+    z, e = sizes(spec, tiling), cook_toom(tiling.m, 3).alpha ** 2
+    if tiling.channel_outer:
+        return (z.c_pad, e, z.kb, *tiling.k_tile)
+    return (e, z.kb, z.c_pad, *tiling.k_tile)
+
+
+def pack_weights(w: np.ndarray, spec: ConvSpec, tiling: Tiling) -> np.ndarray:
+    """U = G g G^T of (k, c, 3, 3) weights, computed in float64, packed, float32."""
+    z, u = sizes(spec, tiling), reference.weight_transform(w, tiling.m)  # (c, e, k)
+    u = np.pad(u, ((0, z.c_pad - spec.c), (0, 0), (0, z.kb * z.bk - spec.k)))
+    u = u.reshape(z.c_pad, u.shape[1], z.kb, *tiling.k_tile).astype("float32")
+    return np.ascontiguousarray(u if tiling.channel_outer else np.moveaxis(u, 0, 2))
+
+
+def weight_transform(w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
+    """The packed U on the device: blocks wino_Gg and wino_U, float32."""
+    t, z = cook_toom(tiling.m, 3), sizes(spec, tiling)
+
+    def tap(k: Expr, c: Expr, j: Expr, s: Expr) -> Expr:
+        inside = tirx.all(k < spec.k, c < spec.c)
+        return tirx.if_then_else(inside, w[k, c, j, s].astype("float32"), tirx.const(0.0, "float32"))
+
+    gg = te.compute(
+        (z.kb * z.bk, z.c_pad, t.alpha, 3),
+        lambda k, c, a, s: common.select_row(t.g, a, lambda j: tap(k, c, j, s), "float32"),
+        name="wino_Gg",
+    )
+
+    def compute(*index: Expr) -> Expr:
+        c, e, k = _unpack(index, tiling, tiling.k_tile, z.bk)
+        row, col = e // t.alpha, e % t.alpha
+        return common.select_row(t.g, col, lambda j: gg[k, c, row, j], "float32")
+
+    return te.compute(weight_shape(spec, tiling), compute, name="wino_U")
+
+
+def conv(
+    data: te.Tensor,
+    u: te.Tensor,
+    extra: list[te.Tensor],
+    spec: ConvSpec,
+    epilogue: Epilogue,
+    tiling: Tiling,
+) -> te.Tensor:
+    """The convolution of `data` (spec.layout) with the packed U, epilogue included.
+
+    Raises:
+        UnsupportedError: `applies(spec)` gives a reason.
+    """
+    if reason := applies(spec):
+        raise UnsupportedError(reason)
+    t, z = cook_toom(tiling.m, 3), sizes(spec, tiling)
+    v = _input_transform(data, spec, tiling, t, z)
+    m = _gemm(u, v, tiling, t, z)
+    y = _output_transform(m, tiling, t, z)
+
+    def value(n: Expr, k: Expr, h: Expr, w: Expr) -> Expr:
+        p = (n * z.rows + h // t.m) * z.cols + w // t.m
+        return y[k, p, h % t.m, w % t.m]
+
+    return common.output(spec, epilogue, extra, value, "wino_O")
+
+
+def prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> object:
+    """PrimFunc main(X, U[, B][, R], O), unscheduled."""
+    data, extra = common.placeholders(spec, epilogue)
+    u = te.placeholder(weight_shape(spec, tiling), "float32", name="U")
+    return te.create_prim_func(
+        [data, u, *extra, conv(data, u, extra, spec, epilogue, tiling)]
+    )
+
+
+def _input_transform(
+    data: te.Tensor, spec: ConvSpec, tiling: Tiling, t: Transforms, z: Sizes
+) -> te.Tensor:
+    top, left, _, _ = spec.padding
+    patch = (z.c_pad, z.pb * z.bp, t.alpha, t.alpha)
+
+    def load(c: Expr, p: Expr, a: Expr, b: Expr) -> Expr:
+        n, h, w = p // (z.rows * z.cols), p // z.cols % z.rows * t.m, p % z.cols * t.m
+        guards = [p < z.p] * (z.p != z.pb * z.bp) + [c < spec.c] * (z.c_pad != spec.c)
+        return common.padded(data, spec, n, c, h + a - top, w + b - left, *guards)
+
+    d = te.compute(patch, load, name="wino_D")
+    bt_d = te.compute(
+        patch,
+        lambda c, p, a, b: common.select_row(t.bt, a, lambda j: d[c, p, j, b], "float32"),
+        name="wino_T",
+    )
+
+    def compute(*index: Expr) -> Expr:
+        c, e, p = _unpack(index, tiling, tiling.p_tile, z.bp)
+        row, col = e // t.alpha, e % t.alpha
+        return common.select_row(t.bt, col, lambda j: bt_d[c, p, row, j], "float32")
+
+    e = t.alpha**2
+    outer = (z.c_pad, e, z.pb) if tiling.channel_outer else (e, z.pb, z.c_pad)
+    return te.compute((*outer, *tiling.p_tile), compute, name="wino_V")
+
+
+def _unpack(
+    index: tuple[Expr, ...], tiling: Tiling, tile: tuple[int, ...], block: int
+) -> tuple[Expr, Expr, Expr]:
+    """(c, e, flat position) of an index into U or V."""
+    if tiling.channel_outer:
+        c, e, outer, *inner = index
+    else:
+        e, outer, c, *inner = index
+    return c, e, outer * block + mixed_radix(tile, inner)
+
+
+def _gemm(u: te.Tensor, v: te.Tensor, tiling: Tiling, t: Transforms, z: Sizes) -> te.Tensor:
+    rc = te.reduce_axis((0, z.c_pad), "rc")
+    nk = len(tiling.k_tile)
+
+    def compute(e: Expr, *index: Expr) -> Expr:
+        (kb, *k), (pb, *p) = index[: nk + 1], index[nk + 1 :]
+        if tiling.channel_outer:
+            term = u[(rc, e, kb, *k)] * v[(rc, e, pb, *p)]
+        else:
+            term = u[(e, kb, rc, *k)] * v[(e, pb, rc, *p)]
+        return te.sum(term, axis=rc)
+
+    shape = (t.alpha**2, z.kb, *tiling.k_tile, z.pb, *tiling.p_tile)
+    return te.compute(shape, compute, name="wino_M")
+
+
+def _output_transform(m: te.Tensor, tiling: Tiling, t: Transforms, z: Sizes) -> te.Tensor:
+    def at(e: Expr, k: Expr, p: Expr) -> Expr:
+        k_index = (k // z.bk, *unmix(tiling.k_tile, k % z.bk))
+        return m[(e, *k_index, p // z.bp, *unmix(tiling.p_tile, p % z.bp))]
+
+    k_pad, p_pad = z.kb * z.bk, z.pb * z.bp
+    a_m = te.compute(
+        (k_pad, p_pad, t.m, t.alpha),
+        lambda k, p, i, b: common.select_row(
+            t.at, i, lambda j: at(j * t.alpha + b, k, p), "float32"
+        ),
+        name="wino_Z",
+    )
+    return te.compute(
+        (k_pad, p_pad, t.m, t.m),
+        lambda k, p, i, j: common.select_row(t.at, j, lambda b: a_m[k, p, i, b], "float32"),
+        name="wino_Y",
+    )
