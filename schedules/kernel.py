@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
+from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.gpu import Hardware
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
@@ -28,11 +29,36 @@ class Kernel:
     configs: Callable[[ConvSpec, Hardware], list[Any]]
     # main(X, W[, B][, R], O), unscheduled; W is packed
     prim_func: Callable[[ConvSpec, Epilogue, Any], Any]
-    # in place; the same function serves a fixed config and a search
-    schedule: Callable[[Any, Any, Hardware], None]
+    # in place; the same function serves a fixed config and a search. None: TVM's dlight rules
+    schedule: Callable[[Any, Any, Hardware], None] | None
     # (k, c/groups, r, s) -> packed weights, in numpy, at compile time
     pack_weights: Callable[[np.ndarray, ConvSpec, Any], np.ndarray]
     # main(W, packed), unscheduled: the same on the device
     weight_func: Callable[[ConvSpec, Any], Any]
     # what the build needs in its PassContext
     pass_config: dict[str, Any] = field(default_factory=dict)
+    # None, or the reason why "auto" should pass it by although it applies
+    not_worth: Callable[[ConvSpec, Hardware], str | None] = lambda spec, hardware: None
+
+    def make_config(self, values: dict[str, Any]) -> Any:
+        """The config described by a dict (of a log or a file).
+
+        Raises:
+            UnsupportedError: a field this kernel does not have, or a missing one.
+        """
+        known = {f.name for f in fields(self.config)}
+        if unknown := set(values) - known:
+            raise UnsupportedError(
+                f"config of {self.name}: no field {', '.join(sorted(unknown))}; "
+                f"there are {', '.join(sorted(known))}"
+            )
+        frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        try:
+            return self.config(**frozen)
+        except TypeError as error:
+            raise UnsupportedError(f"config of {self.name}: {error}") from error
+
+
+def config_dict(config: Any) -> dict[str, Any]:
+    """A config as JSON-able values, the inverse of `Kernel.make_config`."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(config).items()}

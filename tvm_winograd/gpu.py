@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import UnsupportedError
 
@@ -75,6 +75,9 @@ GPUS = {
         Gpu("sm_120", 99 * _KIB, 100 * _KIB, 170, 96 << 20, 1792, 104.8),  # RTX 5090
     )
 }
+
+# For PTX that any GPU from sm_75 on can run: no more than the 48 KB that need no opt-in.
+PORTABLE = replace(GPUS["sm_75"], shared_per_block=48 * _KIB, shared_per_sm=48 * _KIB)
 
 
 def gpu_for(arch: str) -> Gpu:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import astuple, dataclass, fields
 
 from .errors import SpecError
@@ -15,6 +16,13 @@ DTYPES = {
     "int8": ("int32", "int32"),
 }
 _ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int32": 4}
+
+_KEY_EXAMPLE = "n1c64h56w56k64r3s3_st1_p1.1.1.1_d1_g1_float32_NCHW"
+_KEY = re.compile(
+    r"n(?P<n>\d+)c(?P<c>\d+)h(?P<h>\d+)w(?P<w>\d+)k(?P<k>\d+)r(?P<r>\d+)s(?P<s>\d+)"
+    r"_st(?P<stride>\d+)_p(?P<padding>\d+\.\d+\.\d+\.\d+)_d(?P<dilation>\d+)"
+    r"_g(?P<groups>\d+)_(?P<dtype>[a-z0-9]+)_(?P<layout>[A-Z]+)"
+)
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,17 @@ class ConvSpec:
             f"_p{pads}_d{self.dilation}_g{self.groups}_{self.dtype}_{self.layout}"
         )
 
+    @classmethod
+    def from_key(cls, key: str) -> ConvSpec:
+        """The inverse of `key`."""
+        found = _KEY.fullmatch(key)
+        if found is None:
+            raise SpecError(f"spec key {key!r}: the form is that of {_KEY_EXAMPLE}")
+        got = found.groupdict()
+        padding = tuple(int(v) for v in got.pop("padding").split("."))
+        texts = {name: got.pop(name) for name in ("dtype", "layout")}
+        return cls(**{k: int(v) for k, v in got.items()}, padding=padding, **texts)
+
     def _in_layout(self, n: int, c: int, h: int, w: int) -> tuple[int, ...]:
         sizes = {"N": n, "C": c, "H": h, "W": w}
         return tuple(sizes[axis] for axis in self.layout)
@@ -140,3 +159,11 @@ class Epilogue:
         """Stable text, e.g. `bias+residual+relu`, or `none`."""
         names = [f.name for f, on in zip(fields(self), astuple(self), strict=True) if on]
         return "+".join(names) or "none"
+
+    @classmethod
+    def from_key(cls, key: str) -> Epilogue:
+        """The inverse of `key`."""
+        names = [] if key == "none" else key.split("+")
+        if not set(names) <= {f.name for f in fields(cls)}:
+            raise SpecError(f"epilogue {key!r}: parts are bias, residual, relu, joined by '+'")
+        return cls(**{name: True for name in names})

@@ -1,0 +1,86 @@
+"""Models in: `load_model` reads a built-in network, an .onnx or a .pt2 file into a `Model`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelError
+from .model import Model, TensorSpec, sha256
+
+__all__ = ["Model", "TensorSpec", "load_model"]
+
+
+def load_model(
+    model: Any, *, batch: int | None = None, weights: str | Path | None = None, seed: int = 0
+) -> Model:
+    """A float32 Model with static shapes.
+
+    Args:
+        model: a built-in name ("resnet18", 34, 50, 101, 152), the path of an .onnx or .pt2 file,
+            a torch ExportedProgram, or a Model.
+        batch: images per run; 1 for built-ins and the file's own otherwise.
+        weights: .safetensors or .npz with exactly the model's parameter names.
+        seed: of a built-in's weights when no file is given.
+    Raises:
+        ModelError: a model or weights file that cannot be read, understood or given this batch.
+    """
+    if batch is not None and batch < 1:
+        raise ModelError(f"batch={batch}: a positive number of images is needed")
+    path = Path(weights) if weights is not None else None
+    if isinstance(model, str | Path):
+        return _load_named(str(model), batch, path, seed)
+    if isinstance(model, Model):
+        loaded = _same_batch(model, batch)
+    elif type(model).__name__ == "ExportedProgram":
+        from .torch_export import from_exported
+
+        loaded = from_exported(model, batch)
+    else:
+        raise ModelError(
+            f"a {type(model).__name__} is no model; supported are a built-in name, the path of an "
+            ".onnx or .pt2 file, a torch ExportedProgram, a Model"
+        )
+    return _with_weights(loaded, path) if path else loaded
+
+
+def _load_named(name: str, batch: int | None, weights: Path | None, seed: int) -> Model:
+    from . import builtin
+
+    if name in builtin.BUILTINS:
+        return builtin.load(name, batch or 1, weights, seed)
+    path = Path(name)
+    if path.suffix not in (".onnx", ".pt2"):
+        raise ModelError(
+            f"model {name!r}: supported are {', '.join(builtin.BUILTINS)}, and .onnx and .pt2 files"
+        )
+    if not path.is_file():
+        raise ModelError(f"model file {name} does not exist")
+    if path.suffix == ".onnx":
+        from .onnx import load_onnx
+
+        loaded = load_onnx(path, batch)
+    else:
+        from .torch_export import load_pt2
+
+        loaded = load_pt2(path, batch)
+    return _with_weights(loaded, weights) if weights else loaded
+
+
+def _same_batch(model: Model, batch: int | None) -> Model:
+    if batch is not None and batch != model.batch:
+        raise ModelError(
+            f"this model is loaded for batch {model.batch}, not {batch}; load it again from its "
+            f"name or file with batch={batch}"
+        )
+    return model
+
+
+def _with_weights(model: Model, path: Path) -> Model:
+    """`model` with the values of a weights file."""
+    from .weights import load_weights
+
+    params = load_weights(path, {name: a.shape for name, a in model.params.items()})
+    source = {**model.source, "weights": {"file": path.name, "sha256": sha256(path)}}
+    return replace(model, params=params, source=source)

@@ -75,10 +75,13 @@ def read(data: te.Tensor, spec: ConvSpec, n: Expr, c: Expr, h: Expr, w: Expr) ->
 def padded(
     data: te.Tensor, spec: ConvSpec, n: Expr, c: Expr, h: Expr, w: Expr, *guards: Expr
 ) -> Expr:
-    """data at (h, w) of the map in the accumulation dtype, 0 outside it or where a guard fails."""
+    """data at (h, w) of the map in the storage dtype, 0 outside it or where a guard fails.
+
+    A cast belongs into the consumer: here it would wait for a load that should stay in flight.
+    """
     inside = tirx.all(h >= 0, h < spec.h, w >= 0, w < spec.w, *guards)
-    value = read(data, spec, n, c, h, w).astype(spec.acc)
-    return tirx.if_then_else(inside, value, tirx.const(0, spec.acc))
+    value = read(data, spec, n, c, h, w)
+    return tirx.if_then_else(inside, value, tirx.const(0, spec.dtype))
 
 
 def placeholders(spec: ConvSpec, epilogue: Epilogue) -> tuple[te.Tensor, list[te.Tensor]]:
@@ -101,6 +104,8 @@ def output(
 ) -> te.Tensor:
     """The output tensor in the spec's layout: epilogue(value(n, k, h, w)), cast last.
 
+    Its block carries the layout as attribute "layout", for schedules.
+
     Args:
         extra: the tensors of `placeholders`.  value: in the accumulation dtype.
     """
@@ -117,4 +122,4 @@ def output(
             out = tirx.max(out, tirx.const(0, spec.acc))
         return out.astype(spec.out_dtype)
 
-    return te.compute(spec.output_shape, compute, name=name)
+    return te.compute(spec.output_shape, compute, name=name, attrs={"layout": spec.layout})

@@ -2,7 +2,7 @@
 
 Lavin and Gray, arXiv 1509.09308, equations 11 and 12; the four steps of algorithm 1 as blocks
 
-    wino_D  input patches       (c, p, alpha, alpha)   load, zero outside the map
+    wino_D  input patches       (c, p, alpha, alpha)   load, zero outside the map; storage dtype
     wino_T  B^T d               (c, p, alpha, alpha)
     wino_V  (B^T d) B           V, tile-shaped
     wino_M  sum_c U * V         M, tile-shaped          the batched GEMM
@@ -10,7 +10,8 @@ Lavin and Gray, arXiv 1509.09308, equations 11 and 12; the four steps of algorit
     wino_Y  (A^T M) A           (k, p, m, m)
     wino_O  scatter, epilogue   the output in the spec's layout
 
-p counts m x m output tiles, row-major over (n, tile row, tile column); e = eps*alpha + nu.
+p counts m x m output tiles, row-major over (n, tile row, tile column), or (tile row, tile column,
+n) for CHWN, so that neighbours in p are neighbours in memory; e = eps*alpha + nu.
 K, C and P are padded to whole tiles here, so only wino_D (loads) and wino_O (stores) need guards.
 """
 
@@ -67,6 +68,20 @@ def sizes(spec: ConvSpec, tiling: Tiling) -> Sizes:
     bk, bp, p = product(tiling.k_tile), product(tiling.p_tile), spec.n * rows * cols
     c_pad = ceil_div(spec.c, tiling.c_tile) * tiling.c_tile
     return Sizes(rows, cols, p, c_pad, ceil_div(spec.k, bk), ceil_div(p, bp), bk, bp)
+
+
+def tile_index(spec: ConvSpec, z: Sizes, n: Expr, row: Expr, col: Expr) -> Expr:
+    """p of the output tile at (row, col) of image n."""
+    if spec.layout == "CHWN":
+        return (row * z.cols + col) * spec.n + n
+    return (n * z.rows + row) * z.cols + col
+
+
+def tile_position(spec: ConvSpec, z: Sizes, p: Expr) -> tuple[Expr, Expr, Expr]:
+    """(n, row, col) of output tile p: the inverse of `tile_index`."""
+    if spec.layout == "CHWN":
+        return p % spec.n, p // spec.n // z.cols, p // spec.n % z.cols
+    return p // (z.rows * z.cols), p // z.cols % z.rows, p % z.cols
 
 
 def applies(spec: ConvSpec) -> str | None:
@@ -142,8 +157,7 @@ def conv(
     y = _output_transform(m, tiling, t, z)
 
     def value(n: Expr, k: Expr, h: Expr, w: Expr) -> Expr:
-        p = (n * z.rows + h // t.m) * z.cols + w // t.m
-        return y[k, p, h % t.m, w % t.m]
+        return y[k, tile_index(spec, z, n, h // t.m, w // t.m), h % t.m, w % t.m]
 
     return common.output(spec, epilogue, extra, value, "wino_O")
 
@@ -164,16 +178,17 @@ def _input_transform(
     patch = (z.c_pad, z.pb * z.bp, t.alpha, t.alpha)
 
     def load(c: Expr, p: Expr, a: Expr, b: Expr) -> Expr:
-        n, h, w = p // (z.rows * z.cols), p // z.cols % z.rows * t.m, p % z.cols * t.m
+        n, row, col = tile_position(spec, z, p)
+        h, w = row * t.m, col * t.m
         guards = [p < z.p] * (z.p != z.pb * z.bp) + [c < spec.c] * (z.c_pad != spec.c)
         return common.padded(data, spec, n, c, h + a - top, w + b - left, *guards)
 
     d = te.compute(patch, load, name="wino_D")
-    bt_d = te.compute(
-        patch,
-        lambda c, p, a, b: common.select_row(t.bt, a, lambda j: d[c, p, j, b], "float32"),
-        name="wino_T",
-    )
+
+    def columns(c: Expr, p: Expr, a: Expr, b: Expr) -> Expr:
+        return common.select_row(t.bt, a, lambda j: d[c, p, j, b].astype("float32"), "float32")
+
+    bt_d = te.compute(patch, columns, name="wino_T")
 
     def compute(*index: Expr) -> Expr:
         c, e, p = _unpack(index, tiling, tiling.p_tile, z.bp)

@@ -1,0 +1,89 @@
+"""Schedule moves that several kernels share. `Block` and `Loop` are random variables of TVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Schedule = Any  # tvm.s_tir.Schedule; TVM ships no useful types
+Block = Any
+Loop = Any
+
+WARP = 32
+
+
+def extent(sch: Schedule, loop: Loop) -> int:
+    return int(sch.get(loop).extent)
+
+
+def loops_inside(sch: Schedule, block: Block, anchor: Loop) -> list[Loop]:
+    """The loops of `block` inside `anchor`, outermost first."""
+    loops = sch.get_loops(block)
+    var = sch.get(anchor).loop_var
+    depth = next(i for i, l in enumerate(loops) if sch.get(l).loop_var.same_as(var))
+    return loops[depth + 1 :]
+
+
+def move(sch: Schedule, block: Block, anchor: Loop) -> list[Loop]:
+    """compute_at with unit loops kept, so that there is one loop a dimension; returns them."""
+    sch.compute_at(block, anchor, preserve_unit_loops=True)
+    return loops_inside(sch, block, anchor)
+
+
+def output_block(sch: Schedule, name: str) -> tuple[Block, str]:
+    """(the function's last block, our layout), the blocks from `name` on inlined into it.
+
+    Elementwise blocks that a graph compiler fused behind our output cost no memory pass so.
+    """
+    block = sch.get_sblock(name)
+    layout = str(sch.get(block).annotations["layout"])
+    while consumers := sch.get_consumers(block):
+        sch.compute_inline(block)
+        (block,) = consumers
+    return block, layout
+
+
+def unroll(sch: Schedule, *loops: Loop) -> None:
+    for loop in loops:
+        sch.unroll(loop)
+
+
+def bind_warps(sch: Schedule, warp: Loop, lane: Loop) -> None:
+    """One warp is one threadIdx.y: threadIdx.x is the lane."""
+    sch.bind(warp, "threadIdx.y")
+    sch.bind(lane, "threadIdx.x")
+
+
+def deal(sch: Schedule, loops: Sequence[Loop], warps: int, vector: int = 1) -> Loop:
+    """Deal the iterations of adjacent `loops` to the threads of a block, neighbours to neighbours.
+
+    Args:
+        vector: this many neighbours stay with one thread, as one vector access.
+    Returns:
+        The unrolled loop over a thread's turns; ragged ends are predicated.
+    """
+    fused = sch.fuse(*loops)
+    turn, warp, lane, *rest = sch.split(fused, [None, warps, WARP] + [vector] * (vector > 1))
+    sch.reorder(warp, lane, turn, *rest)
+    bind_warps(sch, warp, lane)
+    sch.unroll(turn)
+    if rest:
+        sch.vectorize(rest[0])
+    return turn
+
+
+def interleave(sch: Schedule, order: str, **loops: Loop) -> list[Loop]:
+    """Split `loops` into bits; one unit-or-two-trip loop a bit, in `order`, outermost first.
+
+    Each loop's name is one letter, and `order` holds it log2(extent) times, e.g. "epkkp" with
+    e of 2 iterations, p and k of 4. The caller reorders and fuses the result to a lane index.
+    """
+    bits: dict[str, list[Loop]] = {}
+    unit: list[Loop] = []
+    for name, loop in loops.items():
+        count = order.count(name)
+        if count == 0:
+            unit.append(loop)
+        else:
+            bits[name] = list(sch.split(loop, [2] * count)) if count > 1 else [loop]
+    return unit + [bits[name].pop(0) for name in order]

@@ -1,0 +1,178 @@
+"""compile(): a model goes in, an artifact folder comes out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import build, logs
+from .artifact import Artifact, BuiltModule, write_artifact
+from .conv import hardware_for
+from .errors import BuildError, UnsupportedError
+from .frontend import Model, load_model
+from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, parse_archs
+from .passes.pipeline import Dump, Lowered, lower
+from .select import Choice, choose
+from .shapes import ConvSpec, Epilogue
+
+DTYPES = ("float32",)
+Progress = Callable[[str], None]
+
+
+def compile(
+    model: Any,
+    *,
+    target: str = "llvm",
+    arch: str | list[str] | None = None,
+    output: str | Path | None = None,
+    batch: int | None = None,
+    dtype: str = "float32",
+    weights: str | Path | None = None,
+    seed: int = 0,
+    logs: str | Path | None = None,
+    algorithm: str = "auto",
+    configs: Mapping[str, Any] | None = None,
+    labels: list[str] | None = None,
+    compiler: str = "nvrtc",
+    ptx: bool = True,
+    progress: Progress = lambda text: None,
+    dump: Dump = lambda phase, mod: None,
+) -> Artifact:
+    """Compile a network into an artifact: one module per architecture, parameters, manifest.
+
+    Args:
+        model: a built-in name, an .onnx or .pt2 file, an ExportedProgram, or a frontend.Model.
+        target: "llvm" (this CPU) or "cuda" (no GPU needed).
+        arch: of cuda: "sm_90,sm_86" or a list; sm_90 if not given.
+        output: the folder to write; a new temporary one if not given.
+        weights: .safetensors or .npz for a built-in; else seeded random, calibrated.
+        logs: a folder of tuning tables, looked at before the shipped ones.
+        algorithm: for every convolution that it applies to; the others are chosen as for "auto".
+        configs: layer name -> kernel config, before everything else.
+        labels: class names for `run`.
+        compiler: of CUDA code: "nvrtc" or "nvcc".
+        ptx: also write PTX for GPUs newer than every architecture asked for (cuda).
+        progress: called with one line per step.  dump: called with (phase, IRModule).
+    Raises:
+        TvmWinogradError: a model, option, target or toolchain that does not fit.
+    """
+    hardware = _hardware(target, arch)
+    if dtype not in DTYPES:
+        raise UnsupportedError(f"dtype={dtype!r}: only {', '.join(DTYPES)} exists for now")
+    _check_toolchain(target, compiler)
+    progress(f"loading {_model_name(model)}")
+    loaded = load_model(model, batch=batch, weights=weights, seed=seed)
+    jobs: list[tuple[Hardware, bool]] = [(h, False) for h in hardware]
+    if ptx and target == "cuda":
+        jobs.append((PORTABLE, True))
+    folder = Path(logs) if logs is not None else None
+    modules = []
+    for hw, as_ptx in jobs:
+        name = "ptx" if as_ptx else hw.arch
+        progress(f"lowering for {name}")
+        chooser = make_chooser(hw, folder, algorithm, configs or {}, progress)
+        lowered = lower(loaded.mod, loaded.params, hw, chooser, dump)
+        for note in lowered.notes:
+            progress(f"note: {note}")
+        progress(f"compiling {len(lowered.functions)} functions for {name}")
+        modules.append(_build_module(name, hw, lowered, compiler, as_ptx))
+    path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
+    progress(f"writing {path}")
+    return _write(path, target, modules, loaded, labels)
+
+
+def make_chooser(
+    hardware: Hardware,
+    folder: Path | None,
+    algorithm: str = "auto",
+    configs: Mapping[str, Any] | None = None,
+    progress: Progress = lambda text: None,
+) -> Callable[[str, ConvSpec, Epilogue], Choice]:
+    """The function (layer name, spec, epilogue) -> Choice of one compilation.
+
+    Raises:
+        UnsupportedError: `folder` does not exist.
+    """
+    if folder is not None and not folder.is_dir():
+        raise UnsupportedError(f"logs folder {folder} does not exist; give a folder of tables")
+    rows: list[logs.Row] = []
+    for place in [folder] * (folder is not None) + [logs.shipped_folder()]:
+        found, complaints = logs.read_folder(place, hardware.arch)
+        rows += found
+        for complaint in complaints:
+            progress(complaint)
+
+    def chooser(name: str, spec: ConvSpec, epilogue: Epilogue) -> Choice:
+        config = (configs or {}).get(name)
+        if algorithm == "auto":
+            return choose(spec, epilogue, hardware, config=config, rows=rows)
+        try:
+            return choose(
+                spec, epilogue, hardware, algorithm=algorithm, config=config, rows=rows
+            )
+        except UnsupportedError as error:
+            progress(f"{name}: {error}; chosen as for auto")
+            return choose(spec, epilogue, hardware, config=config, rows=rows)
+
+    return chooser
+
+
+def _hardware(target: str, arch: str | list[str] | None) -> list[Hardware]:
+    if target == "cuda":
+        text = ",".join(arch) if isinstance(arch, list) else arch
+        return [gpu_for(a) for a in parse_archs(text)]
+    if arch is not None:
+        raise UnsupportedError(f"arch={arch!r} goes with target cuda ({', '.join(GPUS)}) only")
+    return [hardware_for(target, None)]
+
+
+def _check_toolchain(target: str, compiler: str) -> None:
+    """Before the minutes of work: can this machine finish it?"""
+    build.host_compiler()
+    if target == "cuda":
+        build.ensure_cuda_codegen(compiler)
+
+
+def _model_name(model: Any) -> str:
+    return str(model) if isinstance(model, str | Path) else type(model).__name__
+
+
+def _build_module(
+    name: str, hardware: Hardware, lowered: Lowered, compiler: str, ptx: bool
+) -> BuiltModule:
+    executable = build.build(
+        lowered.mod, hardware, compiler=compiler, ptx=ptx, pass_config=lowered.pass_config
+    )
+    kind = "ptx" if ptx else "cubin" if isinstance(hardware, Gpu) else "llvm"
+    return BuiltModule(
+        name=name,
+        arch=hardware.arch,
+        kind=kind,
+        executable=executable,
+        params=lowered.params,
+        layers=[layer.as_dict() for layer in lowered.layers],
+        functions=lowered.functions,
+    )
+
+
+def _write(
+    path: Path, target: str, modules: list[BuiltModule], model: Model, labels: list[str] | None
+) -> Artifact:
+    if not modules:
+        raise BuildError("no module was asked for; name at least one architecture")
+    return write_artifact(
+        path,
+        target=target,
+        modules=modules,
+        inputs=[_tensor(t) for t in model.inputs],
+        outputs=[_tensor(t) for t in model.outputs],
+        model=model.source,
+        preprocess=model.preprocess,
+        labels=labels or model.labels,
+    )
+
+
+def _tensor(spec: Any) -> dict[str, Any]:
+    return {"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype}

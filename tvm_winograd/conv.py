@@ -1,0 +1,171 @@
+"""One convolution without a network: for tests, benchmarks and researchers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+
+from . import build as builder
+from . import logs
+from .errors import InputError, UnsupportedError
+from .gpu import Hardware, gpu_for, host_cpu
+from .nvrtc import last_compilation
+from .passes.apply_schedules import schedule_function
+from .select import Choice, choose
+from .shapes import DTYPES, ConvSpec, Epilogue
+
+
+def hardware_for(target: str, arch: str | None) -> Hardware:
+    """The hardware described by the user's words.
+
+    Raises:
+        UnsupportedError: a target other than llvm and cuda, or an unknown architecture.
+    """
+    if target == "llvm":
+        if arch not in (None, "cpu"):
+            raise UnsupportedError(f"arch={arch!r} with target llvm: leave it out (host CPU)")
+        return host_cpu()
+    if target == "cuda":
+        return gpu_for(arch or "sm_90")
+    raise UnsupportedError(f"target={target!r}: supported are llvm, cuda")
+
+
+def conv2d(
+    spec: ConvSpec,
+    target: str = "llvm",
+    arch: str | None = None,
+    algorithm: str = "auto",
+    config: Any = None,
+    bias: bool = False,
+    residual: bool = False,
+    relu: bool = False,
+    *,
+    compiler: str = "nvrtc",
+    rows: Sequence[logs.Row] = (),
+) -> CompiledConv:
+    """Compile one convolution with its epilogue.
+
+    Args:
+        spec: the convolution.  target: "llvm" (this CPU) or "cuda".  arch: e.g. "sm_90".
+        algorithm: one of select.ALGORITHMS.  config: of the chosen kernel, else logs or default.
+        rows: tuning results to choose from.
+    Raises:
+        UnsupportedError: the algorithm or config cannot compute this convolution there.
+    """
+    hardware, epilogue = hardware_for(target, arch), Epilogue(bias, residual, relu)
+    choice = choose(spec, epilogue, hardware, algorithm=algorithm, config=config, rows=rows)
+    return CompiledConv(spec, epilogue, hardware, choice, compiler)
+
+
+class CompiledConv:
+    """A compiled convolution, called with arrays (x, w[, bias][, residual]).
+
+    x, residual: spec.layout, spec.dtype (the residual spec.out_dtype); w (k, c/groups, r, s);
+    bias (k,) in spec.acc. numpy in gives numpy out; anything else is taken through DLPack, must
+    be on the device, and gives a DLPack-capable tvm_ffi tensor. The weights are transformed on
+    the device at each call; `pack` and `run` are the two halves.
+    """
+
+    def __init__(
+        self,
+        spec: ConvSpec,
+        epilogue: Epilogue,
+        hardware: Hardware,
+        choice: Choice,
+        compiler: str = "nvrtc",
+    ) -> None:
+        self.spec, self.epilogue, self.hardware, self.choice = spec, epilogue, hardware, choice
+        self.mod, self.schedule = _scheduled(spec, epilogue, hardware, choice)
+        self.executable = builder.build(
+            self.mod,
+            hardware,
+            pipeline="tir",
+            compiler=compiler,
+            pass_config=choice.kernel.pass_config,
+        )
+        self._compilation = last_compilation() if hardware.kind == "cuda" else None
+
+    def source(self) -> str:
+        """The generated CUDA C++ (LLVM IR for llvm)."""
+        if self._compilation is not None:
+            return self._compilation.source
+        return str(self.executable.mod.inspect_source("ll"))
+
+    def resources(self) -> list[Any]:
+        """cubin.KernelResources of each kernel; empty for llvm."""
+        if self._compilation is None:
+            return []
+        from .cubin import resources
+
+        return resources(self._compilation.binary, self._compilation.log)
+
+    @property
+    def device(self) -> Any:
+        return tvm.device(self.hardware.kind if self.hardware.kind == "cuda" else "cpu", 0)
+
+    def __call__(self, x: Any, w: Any, *rest: Any) -> Any:
+        numpy_in = isinstance(x, np.ndarray)
+        out = self.run(self._take("x", x), self.pack(w), *rest)
+        return out.numpy() if numpy_in else out
+
+    def pack(self, w: Any) -> Any:
+        """The transformed weights, as a tensor on the device."""
+        weights = self._take("w", w)
+        packed = self._empty(self._buffer("pack", 1))
+        self.executable["pack"](weights, packed)
+        return packed
+
+    def run(self, x: Any, packed: Any, *rest: Any, out: Any = None) -> Any:
+        """The convolution with weights from `pack`; `out` may be given to write into."""
+        names = ["bias"] * self.epilogue.bias + ["residual"] * self.epilogue.residual
+        if len(rest) != len(names):
+            raise InputError(
+                f"got {len(rest)} arrays behind x and w, the epilogue {self.epilogue.key()} "
+                f"takes {len(names)}: {', '.join(names) or 'none'}"
+            )
+        taken = [self._take(name, value) for name, value in zip(names, rest, strict=True)]
+        out = self._empty(self._buffer("conv", -1)) if out is None else out
+        self.executable["conv"](self._take("x", x), packed, *taken, out)
+        return out
+
+    def _buffer(self, function: str, index: int) -> Any:
+        func = self.mod[function]
+        return func.buffer_map[func.params[index]]
+
+    def _empty(self, buffer: Any) -> Any:
+        return tvm.runtime.empty([int(v) for v in buffer.shape], buffer.dtype, self.device)
+
+    def _take(self, name: str, value: Any) -> Any:
+        """`value` as a tensor on the device, its shape and dtype checked."""
+        spec = self.spec
+        shape, dtype = {
+            "x": (spec.input_shape, spec.dtype),
+            "w": (spec.weight_shape, spec.dtype),
+            "bias": ((spec.k,), DTYPES[spec.dtype][0]),
+            "residual": (spec.output_shape, spec.out_dtype),
+        }[name]
+        got = (tuple(int(v) for v in value.shape), str(value.dtype).removeprefix("torch."))
+        if got != (shape, dtype):
+            raise InputError(f"{name}: got {got[1]} {got[0]}, needed is {dtype} {shape}")
+        if isinstance(value, np.ndarray):
+            return tvm.runtime.tensor(np.ascontiguousarray(value), self.device)
+        return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.from_dlpack(value)
+
+
+def _scheduled(
+    spec: ConvSpec, epilogue: Epilogue, hardware: Hardware, choice: Choice
+) -> tuple[tvm.IRModule, dict[str, str]]:
+    """Module of the PrimFuncs "conv" and "pack", and how "conv" was scheduled."""
+    from .gpu import make_target
+
+    kernel, config = choice.kernel, choice.config
+    with make_target(hardware):
+        conv, report = schedule_function(
+            kernel.prim_func(spec, epilogue, config), choice, hardware
+        )
+        pack, _ = schedule_function(kernel.weight_func(spec, config), None, hardware)
+    functions = {"conv": conv, "pack": pack}
+    return tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()}), report

@@ -1,0 +1,160 @@
+"""Model: what every frontend returns and everything behind it takes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ..passes.conv_spec import static_shape
+
+# what TVM's importers raise about models they cannot take (InternalError is a RuntimeError)
+IMPORT_ERRORS = (
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AssertionError,
+    AttributeError,
+    IndexError,
+)
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Name, shape and dtype of a network input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A float32 network with static shapes, not yet lowered.
+
+    `mod["main"]` takes the inputs, then one argument per entry of `params`, in that order (its
+    attribute num_input is the number of inputs).
+    """
+
+    name: str
+    mod: Any  # relax IRModule
+    params: dict[str, np.ndarray]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    source: dict[str, Any]  # JSON-able; enough to load the same model again
+    preprocess: dict[str, Any] | None = None  # how an image becomes the input
+    labels: list[str] | None = None
+
+    @property
+    def batch(self) -> int:
+        """The leading dimension of the first input."""
+        return self.inputs[0].shape[0]
+
+
+def make_model(
+    name: str,
+    mod: Any,
+    params: dict[str, np.ndarray],
+    source: dict[str, Any],
+    preprocess: dict[str, Any] | None = None,
+    input_names: list[str] | None = None,
+    output_names: list[str] | None = None,
+) -> Model:
+    """A Model of `mod`, its inputs and outputs read from `mod["main"]`, all float32 and static.
+
+    Raises:
+        ModelError: a dtype other than float32, batch norms in training mode.
+        UnsupportedError: a dynamic shape.
+    """
+    function = mod["main"]
+    _refuse_training(name, function)
+    count = len(function.params) - len(params)
+    variables = list(function.params)[:count]
+    input_names = input_names or [v.name for v in variables]
+    inputs = tuple(_tensor_spec(n, v) for n, v in zip(input_names, variables, strict=True))
+    fields = list(getattr(function.ret_ty, "fields", [function.ret_ty]))
+    output_names = output_names or _output_names(len(fields))
+    outputs = tuple(
+        _tensor_spec(n, _Typed(ty), input=False) for n, ty in zip(output_names, fields, strict=True)
+    )
+    for parameter, array in params.items():
+        if array.dtype != np.float32:
+            raise _not_float32(f"parameter {parameter!r}", str(array.dtype))
+    mod = mod.clone()
+    mod["main"] = function.with_attr("num_input", count)
+    return Model(name, mod, params, inputs, outputs, source, preprocess)
+
+
+def tidy(mod: Any, params: dict[str, np.ndarray]) -> tuple[Any, dict[str, np.ndarray]]:
+    """An imported module without trivial bindings, dead code and unused weight parameters."""
+    from tvm import relax
+    from tvm.relax.analysis import free_vars
+
+    mod = relax.transform.CanonicalizeBindings()(mod)
+    mod = relax.transform.DeadCodeElimination(["main"])(mod)
+    function = mod["main"]
+    variables = list(function.params)
+    inputs, weights = variables[: -len(params) or None], variables[len(variables) - len(params) :]
+    used = set(free_vars(function.body))
+    kept = {v: n for v, n in zip(weights, params, strict=True) if v in used}
+    mod = mod.clone()
+    mod["main"] = relax.Function(
+        [*inputs, *kept], function.body, function.ret_ty, function.is_pure, function.attrs
+    )
+    return mod, {name: params[name] for name in kept.values()}
+
+
+def file_source(kind: str, path: Path) -> dict[str, Any]:
+    """The part of Model.source that names a file."""
+    return {"kind": kind, "file": path.name, "sha256": sha256(path)}
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as f:
+        while block := f.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@dataclass
+class _Typed:
+    """Something with a relax type, for `static_shape`."""
+
+    ty: Any
+
+
+def _refuse_training(name: str, function: Any) -> None:
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            op = getattr(getattr(binding.value, "op", None), "name", "")
+            if op == "relax.nn.batch_norm" and binding.value.attrs.training:
+                raise ModelError(
+                    f"{name!r} holds batch normalization in training mode; call .eval() before "
+                    "exporting it"
+                )
+
+
+def _output_names(count: int) -> list[str]:
+    return ["output"] if count == 1 else [f"output{i}" for i in range(count)]
+
+
+def _tensor_spec(name: str, expr: Any, input: bool = True) -> TensorSpec:
+    dtype = str(getattr(expr.ty, "dtype", expr.ty))
+    if dtype != "float32":
+        raise _not_float32(f"{'input' if input else 'output'} {name!r}", dtype)
+    return TensorSpec(name, static_shape(expr), dtype)
+
+
+def _not_float32(what: str, dtype: str) -> ModelError:
+    return ModelError(
+        f"{what} is {dtype}; only float32 models are supported: export the model in float32 and "
+        "choose the precision with --dtype when compiling"
+    )

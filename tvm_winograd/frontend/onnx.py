@@ -1,0 +1,115 @@
+"""ONNX files as Models."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from .model import IMPORT_ERRORS, Model, file_source, make_model, sha256, tidy
+
+
+def load_onnx(path: Path, batch: int | None = None) -> Model:
+    """The network of an .onnx file; parameters are named as its initializers.
+
+    Args:
+        batch: replaces the leading dimension of every input; without it a dynamic one becomes 1.
+    Raises:
+        ModelError: a corrupt file, unsupported operators (all named), dynamic sizes other than
+            the batch, a dtype other than float32.
+    """
+    proto = _read(path)
+    from .onnx_graph import prepare
+
+    prepared = prepare(proto, batch)
+    mod, arrays = _import(prepared, path.name)
+    mod, params = tidy(mod, arrays)
+    source = {**file_source("onnx", path), **_external(proto, path)}
+    loaded = make_model(
+        path.stem,
+        mod,
+        params,
+        source,
+        input_names=[i.name for i in prepared.graph.input],
+        output_names=[o.name for o in prepared.graph.output],
+    )
+    source["batch"] = loaded.batch
+    _check_batch(loaded, batch)
+    return loaded
+
+
+def _read(path: Path) -> Any:
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError as error:
+        raise ModelError(
+            "reading an .onnx file needs onnx: pip install 'tvm-winograd[onnx]'"
+        ) from error
+    try:
+        proto = onnx.load(path)
+    except (DecodeError, onnx.checker.ValidationError, OSError, ValueError) as error:
+        raise ModelError(f"{path.name} is not a readable ONNX file: {error}") from error
+    if not proto.graph.node or not proto.graph.output:
+        raise ModelError(f"{path.name} is not a readable ONNX file: it holds no graph")
+    return proto
+
+
+def _import(proto: Any, file: str) -> tuple[Any, dict[str, np.ndarray]]:
+    """The relax module, and the initializers in the order of its last arguments."""
+    from onnx import numpy_helper
+    from tvm.error import OpNotImplemented
+    from tvm.relax.frontend.onnx import from_onnx
+
+    try:
+        # the importer prints and warns about what it then raises or renames
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            mod = from_onnx(proto, keep_params_in_input=True)
+    except OpNotImplemented as error:
+        missing = {word.strip() for word in str(error).rsplit(":", 1)[-1].split(",")}
+        raise _unsupported(file, [n for n in proto.graph.node if n.op_type in missing]) from error
+    except IMPORT_ERRORS as error:
+        raise ModelError(f"TVM's ONNX importer refused {file}: {error}") from error
+    mod["main"] = mod["main"].without_attr("params")
+    arrays = {i.name: numpy_helper.to_array(i) for i in proto.graph.initializer}
+    return mod, arrays
+
+
+def _unsupported(file: str, nodes: list[Any]) -> ModelError:
+    named = ", ".join(f"{n.op_type} (node {n.name or n.output[0]!r})" for n in nodes)
+    return ModelError(
+        f"{file} uses operators TVM's ONNX importer does not know: {named}; export the model "
+        "without them"
+    )
+
+
+def _external(proto: Any, path: Path) -> dict[str, Any]:
+    """Digests of the files that hold weights outside the .onnx file."""
+    import onnx
+
+    bare = onnx.load(path, load_external_data=False)
+    files = {
+        entry.value
+        for tensor in bare.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    if not files:
+        return {}
+    return {"external": {name: sha256(path.parent / name) for name in sorted(files)}}
+
+
+def _check_batch(model: Model, batch: int | None) -> None:
+    """A batch frozen inside the graph (a Reshape to a fixed shape) shows at the outputs."""
+    wrong = [o for o in model.outputs if batch and o.shape[:1] != (batch,)]
+    if wrong:
+        raise ModelError(
+            f"batch={batch}: output {wrong[0].name!r} has the shape {wrong[0].shape}: the file "
+            "fixes its batch inside the graph; export it with a dynamic batch"
+        )

@@ -1,0 +1,156 @@
+"""Weights of a network: read from a file, or seeded with calibrated batch normalization."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from ..evaluate import evaluate
+
+Shapes = Mapping[str, tuple[int, ...]]
+_IGNORED = ".num_batches_tracked"  # torch's counter of training steps
+_LISTED = 8  # names per kind in an error
+
+
+def load_weights(path: Path, shapes: Shapes) -> dict[str, np.ndarray]:
+    """The arrays named in `shapes`, from a .safetensors or .npz file that holds exactly these.
+
+    Raises:
+        ModelError: an unreadable file; missing, unexpected or misshapen arrays, all listed.
+    """
+    arrays = {n: a for n, a in _read(path).items() if not n.endswith(_IGNORED)}
+    problems = [
+        _listed("missing", [n for n in shapes if n not in arrays]),
+        _listed("unexpected", [n for n in arrays if n not in shapes]),
+        _listed(
+            "of the wrong shape",
+            [
+                f"{n} {arrays[n].shape} instead of {shape}"
+                for n, shape in shapes.items()
+                if n in arrays and arrays[n].shape != shape
+            ],
+        ),
+        _listed(
+            "not float32",
+            [f"{n} {a.dtype}" for n, a in arrays.items() if n in shapes and a.dtype != np.float32],
+        ),
+    ]
+    if any(problems):
+        raise ModelError(
+            f"{path.name} does not fit the model: {'; '.join(filter(None, problems))}. "
+            "The names must be exactly the model's (torchvision's for the built-in networks)"
+        )
+    return {name: np.ascontiguousarray(arrays[name]) for name in shapes}
+
+
+def seeded_weights(mod: Any, shapes: Shapes, seed: int) -> dict[str, np.ndarray]:
+    """Random weights under which activations neither die nor explode, the same everywhere.
+
+    Convolutions are Kaiming-normal (fan out), batch norm scales and shifts close to 1 and 0, and
+    the running statistics are those of two random images.
+    """
+    rng = np.random.default_rng(seed)
+    params = {name: _initial(rng, name, shape) for name, shape in shapes.items()}
+    return _calibrate(mod, params, rng)
+
+
+def random_images(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Zero-mean float32 images with structure at several scales, standard deviation 1."""
+    n, c, h, w = shape
+    total = np.zeros(shape)
+    for cell in (1, 4, 16, 64):
+        coarse = rng.standard_normal((n, c, -(-h // cell), -(-w // cell)))
+        total += coarse.repeat(cell, axis=2).repeat(cell, axis=3)[:, :, :h, :w]
+    total -= total.mean(axis=(1, 2, 3), keepdims=True)
+    return (total / total.std()).astype("float32")
+
+
+def _initial(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    if len(shape) == 4:  # convolution: fan out = k * r * s
+        values = rng.standard_normal(shape) * np.sqrt(2 / (shape[0] * shape[2] * shape[3]))
+    elif len(shape) == 2:  # classifier
+        values = rng.uniform(-1, 1, shape) / np.sqrt(shape[1])
+    elif name.endswith("running_var"):
+        values = np.ones(shape)
+    elif name.endswith("running_mean"):
+        values = np.zeros(shape)
+    elif name.endswith("bias"):
+        values = rng.uniform(-0.2, 0.2, shape)
+    else:  # batch norm scale
+        values = rng.uniform(0.8, 1.2, shape)
+    return values.astype("float32")
+
+
+def _calibrate(
+    mod: Any, params: dict[str, np.ndarray], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """`params` with running statistics taken from each batch norm's input.
+
+    Every later batch norm sees inputs normalized with the rounded statistics of the earlier
+    ones, so the last bits of this machine's float64 sums never reach the result.
+    """
+    params = dict(params)
+
+    def on_batch_norm(
+        names: tuple[str, ...], x: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        _, _, mean_name, var_name = names
+        rows = x.reshape(-1, x.shape[-1])
+        mean = rows.mean(axis=0)
+        var = rows.var(axis=0)
+        var = _round_bits(var, var)
+        mean = _round_bits(mean, np.sqrt(var))
+        params[mean_name], params[var_name] = mean.astype("float32"), var.astype("float32")
+        return mean, var
+
+    shape = [int(dim) for dim in mod["main"].params[0].ty.shape]
+    images = random_images(rng, tuple(shape))
+    evaluate(mod, dict(params), [images], on_batch_norm=on_batch_norm)
+    return params
+
+
+def _round_bits(values: np.ndarray, scale: np.ndarray, bits: int = 10) -> np.ndarray:
+    """`values` to multiples of 2^-bits of the power of two below `scale`: exact in float32, and
+    the same for sums that differ in the last bits of a float64."""
+    step = np.exp2(np.floor(np.log2(np.maximum(scale, 1e-30))) - bits)
+    return np.round(values / step) * step
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise ModelError(f"weights file {path} does not exist")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    raise ModelError(f"weights file {path.name}: supported are .safetensors and .npz")
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ModelError(f"{path.name} is not a readable .safetensors file: {error}") from error
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{path.name} is not a readable .npz file: {error}") from error
+
+
+def _listed(kind: str, names: list[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{len(names)} {kind}: {', '.join(names[:_LISTED])}{more}"

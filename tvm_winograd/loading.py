@@ -1,0 +1,188 @@
+"""What `runtime.load` asks of the machine: libraries, versions, the GPU, and which module fits.
+
+Needs TVM's runtime only; nothing here imports `tvm`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import libraries
+from .errors import ArtifactError, BuildError
+
+CPU, CUDA = 1, 2  # DLPack device types
+_RUNTIME_MARK = "vm.builtin.tensor_cache.load"  # registered by libtvm_runtime.so
+_CUDA_MARK = "device_api.cuda"  # by libtvm_runtime_cuda.so
+# numbers of cudaDeviceGetAttribute
+_CC_MAJOR, _CC_MINOR, _SHARED_OPTIN = 75, 76, 97
+
+_cache_lock = threading.Lock()  # TVM's tensor cache is one table for the whole process
+
+
+def parse_device(device: str | None, target: str) -> tuple[int, int]:
+    """DLPack device type and index of "cpu", "cuda" or "cuda:1", checked against the target.
+
+    Raises:
+        ArtifactError: no such device, or the artifact is for the other kind.
+    """
+    text = device if device is not None else {"llvm": "cpu", "cuda": "cuda"}[target]
+    found = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", str(text))
+    if found is None:
+        raise ArtifactError(f"device={text!r}: supported are cpu, cuda, cuda:0, cuda:1, ...")
+    kind = found.group(1)
+    if (kind == "cuda") != (target == "cuda"):
+        raise ArtifactError(
+            f"device={text!r}, but this artifact was compiled for {target}; "
+            f"compile with --target {'cuda' if kind == 'cuda' else 'llvm'}"
+        )
+    return (CUDA if kind == "cuda" else CPU), int(found.group(2) or 0)
+
+
+def check_versions(manifest: Mapping[str, Any]) -> None:
+    """Raises:
+    ArtifactError: the artifact was made with another TVM release; its bytecode may differ.
+    """
+    made, here = manifest["versions"]["tvm"], libraries.tvm_version()
+    if _release(made) != _release(here):
+        raise ArtifactError(
+            f"this artifact was made with TVM {made}, installed is {here}: "
+            f"pip install apache-tvm=={made}, or compile the model again"
+        )
+
+
+def load_runtime() -> None:
+    """Loads libtvm_runtime.so, unless `import tvm` did.
+
+    Raises:
+        ArtifactError: it is not there.
+    """
+    if not _registered(_RUNTIME_MARK):
+        _load_tvm("libtvm_runtime.so")
+
+
+def load_cuda(index: int) -> tuple[int, int]:
+    """Makes GPU number `index` usable by TVM.
+
+    Returns:
+        Its compute capability times 10, and the shared memory a block may use, in bytes.
+
+    Raises:
+        ArtifactError: no CUDA runtime library, driver or GPU.
+    """
+    advice = "run on a machine with an NVIDIA GPU, or compile with --target llvm"
+    if libraries.load_driver() is None:
+        raise ArtifactError(
+            f"this artifact needs CUDA, but no NVIDIA driver is installed ({libraries.DRIVER} "
+            f"cannot be loaded); {advice}"
+        )
+    cudart = libraries.load_cudart()
+    if cudart is None:
+        raise ArtifactError(
+            f"this artifact needs CUDA, but {libraries.CUDART} was not found; "
+            "pip install 'nvidia-cuda-runtime==13.0.*'"
+        )
+    count = ctypes.c_int(0)
+    status = cudart.cudaGetDeviceCount(ctypes.byref(count))
+    if status or index >= count.value:
+        cudart.cudaGetErrorString.restype = ctypes.c_char_p
+        why = f": {cudart.cudaGetErrorString(status).decode()}" if status else ""
+        raise ArtifactError(
+            f"this artifact needs GPU {index}, but {0 if status else count.value} usable GPUs "
+            f"were found{why}; {advice}"
+        )
+    if not _registered(_CUDA_MARK):
+        _load_tvm("libtvm_runtime_cuda.so")
+    major, minor, shared = (
+        _attribute(cudart, number, index) for number in (_CC_MAJOR, _CC_MINOR, _SHARED_OPTIN)
+    )
+    return 10 * major + minor, shared
+
+
+def choose_module(
+    modules: Sequence[Mapping[str, Any]], cc: int, shared_bytes: int
+) -> Mapping[str, Any]:
+    """The module for a GPU: its own architecture, else the newest older one of its generation
+    (sm_86 code runs on sm_89), else PTX.
+
+    Args:
+        modules: of a manifest.
+        cc: compute capability times 10.
+        shared_bytes: what a block may use on that GPU.
+
+    Raises:
+        ArtifactError: none fits.
+    """
+    fitting = []
+    for module in modules:
+        level = int(re.sub(r"\D", "", module["arch"]) or 0)
+        needed = max((int(f.get("shared_bytes", 0)) for f in module["functions"]), default=0)
+        is_code = module["kind"] == "cubin"
+        specific = module["arch"][-1:] in ("a", "f")  # sm_90a runs nowhere else
+        same = level == cc if specific else level // 10 == cc // 10 and level <= cc
+        if (same if is_code else level <= cc) and needed <= shared_bytes:
+            fitting.append((is_code, level, module))
+    if not fitting:
+        have = ", ".join(f"{m['name']} ({m['kind']} for {m['arch']})" for m in modules)
+        raise ArtifactError(
+            f"no module of this artifact runs on this GPU (sm_{cc}, {shared_bytes} bytes of shared "
+            f"memory per block); it holds {have}. Compile with --arch sm_{cc}"
+        )
+    return max(fitting, key=lambda item: item[:2])[2]
+
+
+def load_params(folder: Path, count: int, device: tuple[int, int]) -> Any:
+    """The parameters of a module folder, on the device, as one ffi.Array.
+
+    Raises:
+        ArtifactError: TVM cannot read them.
+    """
+    import tvm_ffi
+
+    read, collect, forget = (
+        tvm_ffi.get_global_func(name)
+        for name in (
+            "vm.builtin.tensor_cache.load",
+            "vm.builtin.param_array_from_cache",
+            "vm.builtin.tensor_cache.remove",
+        )
+    )
+    with _cache_lock:
+        try:
+            read(str(folder), *device)
+            return collect("param", count)
+        except (RuntimeError, ValueError) as error:
+            raise ArtifactError(
+                f"the parameters of {folder} cannot be loaded: {error}; compile the model again"
+            ) from error
+        finally:
+            for i in range(count):  # the array keeps the tensors, the table must not
+                forget(f"param_{i}")
+
+
+def _registered(name: str) -> bool:
+    import tvm_ffi
+
+    return tvm_ffi.get_global_func(name, allow_missing=True) is not None
+
+
+def _load_tvm(name: str) -> None:
+    try:
+        libraries.load(libraries.tvm_lib(name))
+    except (BuildError, OSError) as error:
+        raise ArtifactError(f"TVM's {name} cannot be loaded: {error}") from error
+
+
+def _attribute(cudart: ctypes.CDLL, number: int, index: int) -> int:
+    value = ctypes.c_int(0)
+    cudart.cudaDeviceGetAttribute(ctypes.byref(value), number, index)
+    return value.value
+
+
+def _release(version: str) -> str:
+    found = re.match(r"\d+\.\d+\.\d+", version)
+    return found.group() if found else version

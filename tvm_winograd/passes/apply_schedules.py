@@ -1,0 +1,73 @@
+"""Schedule every PrimFunc: ours as chosen, the rest by dlight (CUDA) or a plain rule (llvm)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm.s_tir as s_tir
+from tvm import tirx
+
+from tvm_winograd.schedules import default_cpu
+
+from ..gpu import Hardware, make_target
+from ..select import Choice
+
+
+def apply_schedules(
+    mod: tvm.IRModule, choices: dict[str, Choice], hardware: Hardware
+) -> tuple[tvm.IRModule, list[dict[str, Any]]]:
+    """The scheduled module and, per function, {name, schedule, source, reason}.
+
+    Args:
+        choices: function name -> the choice made for it when it was lowered.
+    """
+    report, scheduled = [], {}
+    with make_target(hardware):
+        for gvar, func in mod.functions_items():
+            if not isinstance(func, tirx.PrimFunc):
+                continue
+            choice = choices.get(gvar.name_hint)
+            new, entry = schedule_function(func, choice, hardware)
+            scheduled[gvar] = new.with_attr("tirx.is_scheduled", True)
+            report.append({"name": gvar.name_hint, **entry})
+    for gvar, func in scheduled.items():
+        mod[gvar] = func
+    return mod, report
+
+
+def schedule_function(
+    func: tirx.PrimFunc, choice: Choice | None, hardware: Hardware
+) -> tuple[tirx.PrimFunc, dict[str, str]]:
+    """One function and its report entry; the current target must be that of `hardware`."""
+    if choice is not None and choice.kernel.schedule is not None:
+        sch = s_tir.Schedule(func)
+        choice.kernel.schedule(sch, choice.config, hardware)
+        done = sch.mod["main"]
+        return done, _entry(choice.kernel.name, choice.source, choice.reason)
+    reason = choice.reason if choice else "no convolution: not ours"
+    if hardware.kind == "llvm":
+        sch = s_tir.Schedule(func)
+        default_cpu.schedule(sch, hardware)
+        return sch.mod["main"], _entry("default-cpu", "default", reason)
+    rule, done = _dlight(func)
+    return done, _entry(f"dlight.{rule}", "fallback", reason)
+
+
+def _entry(schedule: str, source: str, reason: str) -> dict[str, str]:
+    return {"schedule": schedule, "source": source, "reason": reason}
+
+
+def _dlight(func: tirx.PrimFunc) -> tuple[str, tirx.PrimFunc]:
+    """(name of the first dlight rule that takes the function, the scheduled function)."""
+    from tvm.s_tir import dlight
+
+    gpu = dlight.gpu
+    for rule in (
+        gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback(),
+    ):  # fmt: skip
+        space = rule.apply(func, tvm.target.Target.current(), False)
+        if space is not None:
+            sch = space[0] if isinstance(space, list) else space
+            return type(rule).__name__, sch.mod["main"]
+    raise AssertionError("dlight's Fallback takes every function")

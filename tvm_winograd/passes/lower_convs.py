@@ -1,0 +1,169 @@
+"""Replace each composite convolution by a call of one PrimFunc of ours, weights transformed.
+
+The PrimFunc is unscheduled here (apply_schedules follows); equal convolutions share one. Weights
+that are parameters are packed in numpy, once, at compile time; weights that the network computes
+are packed on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from ..select import Choice
+from ..shapes import ConvSpec, Epilogue
+from .conv_spec import KERNEL_AXES, conv2d_spec, weight_to_oihw
+from .group_convs import COMPOSITE
+
+Params = dict[str, np.ndarray]
+Chooser = Callable[[str, ConvSpec, Epilogue], Choice]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One convolution of the network and what computes it."""
+
+    name: str
+    spec: ConvSpec
+    epilogue: Epilogue
+    choice: Choice
+    function: str  # the PrimFunc
+
+    def as_dict(self) -> dict[str, Any]:
+        head = {"name": self.name, "spec": self.spec.key(), "epilogue": self.epilogue.key()}
+        return {**head, "function": self.function, **self.choice.as_dict()}
+
+
+def lower_convs(
+    mod: tvm.IRModule, params: Params, choose: Chooser
+) -> tuple[tvm.IRModule, Params, list[Layer]]:
+    """The module with call_tir in place of composites, its parameters, and the layers in order.
+
+    Args:
+        mod: after group_convs; "main" takes num_input inputs, then the parameters in order.
+        choose: called once per layer with (name, spec, epilogue).
+    """
+    main = mod["main"]
+    count = int(main.attrs["num_input"])
+    names = dict(zip(main.params[count:], params, strict=True))
+    lowering = _Lowering(mod, choose, names, params)
+    lowered = lowering.visit_expr(main)
+    lowering.builder_.update_func(mod.get_global_var("main"), lowered)
+    out = relax.transform.DeadCodeElimination()(lowering.builder_.get())
+    values = {**params, **lowering.new_params}
+    variables = {**{n: v for v, n in names.items()}, **lowering.new_vars}
+    out, kept = _only_used_params(out, variables, values, count)
+    return out, kept, lowering.layers
+
+
+@mutator
+class _Lowering(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule, choose: Chooser, names: dict, params: Params) -> None:
+        super().__init__(mod)
+        self.mod = mod
+        self.choose = choose
+        self.names = names  # relax variable -> parameter name
+        self.params = params
+        self.new_params: Params = {}
+        self.new_vars: dict[str, relax.Var] = {}
+        self.layers: list[Layer] = []
+        self.functions: dict[tuple, Any] = {}
+
+    def visit_call_(self, call: relax.Call) -> Any:
+        composite = self.mod[call.op] if isinstance(call.op, tvm.ir.GlobalVar) else None
+        if not isinstance(composite, relax.Function) or not composite.attrs:
+            return super().visit_call_(call)
+        if composite.attrs.get("Composite") != COMPOSITE:
+            return super().visit_call_(call)
+        conv = composite.body.blocks[0].bindings[0].value
+        epilogue = Epilogue.from_key(composite.attrs["epilogue"])
+        return self._lower(conv, epilogue, list(call.args))
+
+    def _lower(self, conv: relax.Call, epilogue: Epilogue, args: list) -> Any:
+        spec, layout = conv2d_spec(conv), str(conv.attrs.kernel_layout)
+        weight = args[1]
+        name = self.names.get(weight, f"conv{len(self.layers)}").removesuffix(".weight")
+        choice = self.choose(name, spec, epilogue)
+        gvar = self._function(spec, epilogue, choice)
+        self.layers.append(Layer(name, spec, epilogue, choice, gvar.name_hint))
+        new = [self.visit_expr(args[0]), self._packed(name, weight, layout, spec, choice)]
+        rest = args[2:]
+        if epilogue.bias:
+            new.append(self._flat_bias(name, rest.pop(0), spec))
+        new += [self.visit_expr(a) for a in rest]
+        out = relax.TensorType(spec.output_shape, spec.out_dtype)
+        return relax.call_tir(gvar, new, out)
+
+    def _function(self, spec: ConvSpec, epilogue: Epilogue, choice: Choice) -> Any:
+        key = (spec, epilogue, choice.kernel.name, choice.config)
+        if key not in self.functions:
+            func = choice.kernel.prim_func(spec, epilogue, choice.config)
+            name = function_name(spec, epilogue, choice)
+            # opaque: nothing is fused into it, its epilogue is in it already
+            func = func.with_attr("op_pattern", 8).without_attr("global_symbol")
+            self.functions[key] = self.builder_.add_func(func, name)
+        return self.functions[key]
+
+    def _value(self, expr: Any) -> np.ndarray | None:
+        """The value of a parameter or constant."""
+        if expr in self.names:
+            return self.params[self.names[expr]]
+        return expr.value.numpy() if isinstance(expr, relax.Constant) else None
+
+    def _param(self, name: str, value: np.ndarray) -> relax.Var:
+        """A new parameter of the network."""
+        if name not in self.new_vars:
+            self.new_params[name] = value
+            ty = relax.TensorType(value.shape, str(value.dtype))
+            self.new_vars[name] = relax.Var(name.replace(".", "_"), ty)
+        return self.new_vars[name]
+
+    def _packed(
+        self, name: str, weight: Any, layout: str, spec: ConvSpec, choice: Choice
+    ) -> relax.Expr:
+        kernel, config = choice.kernel, choice.config
+        value = self._value(weight)
+        if value is not None:
+            packed = kernel.pack_weights(weight_to_oihw(value, layout), spec, config)
+            return self._param(f"{name}.packed.{kernel.name}.{_digest(packed.shape)}", packed)
+        axes = [layout.index(axis) for axis in KERNEL_AXES]
+        oihw = self.builder_.emit(relax.op.permute_dims(self.visit_expr(weight), axes))
+        func = kernel.weight_func(spec, config).without_attr("global_symbol")
+        gvar = self.builder_.add_func(func.with_attr("op_pattern", 8), f"pack_{name}")
+        buffer = func.buffer_map[func.params[1]]
+        ty = relax.TensorType([int(v) for v in buffer.shape], buffer.dtype)
+        return self.builder_.emit(relax.call_tir(gvar, [oihw], ty))
+
+    def _flat_bias(self, name: str, bias: Any, spec: ConvSpec) -> relax.Expr:
+        value = self._value(bias)
+        if value is not None:
+            return self._param(f"{name}.bias", value.reshape(-1).astype(spec.acc))
+        return self.builder_.emit(relax.op.reshape(self.visit_expr(bias), (spec.k,)))
+
+
+def function_name(spec: ConvSpec, epilogue: Epilogue, choice: Choice) -> str:
+    """A readable name for a profile, e.g. winograd_f2_fused_n1c64h56w56k64r3s3_bias_relu."""
+    parts = [choice.kernel.name, spec.key().split("_")[0], epilogue.key()]
+    return "_".join(parts).replace("-", "_").replace("+", "_")
+
+
+def _digest(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _only_used_params(
+    mod: tvm.IRModule, variables: dict[str, relax.Var], values: Params, num_input: int
+) -> tuple[tvm.IRModule, Params]:
+    """The module whose "main" takes its inputs and just the parameters that it reads."""
+    main = mod["main"]
+    free = set(relax.analysis.free_vars(main.body))
+    kept = {n: v for n, v in variables.items() if v in free}
+    params = [*main.params[:num_input], *kept.values()]
+    mod["main"] = relax.Function(params, main.body, main.ret_ty, main.is_pure, main.attrs)
+    return mod, {n: values[n] for n in kept}

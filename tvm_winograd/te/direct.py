@@ -1,0 +1,232 @@
+"""Direct convolution as tensor expressions: any filter, stride, dilation, groups, layout, dtype.
+
+    direct_P  the input, zero-padded to whole tiles, in the accumulation dtype   (if staged)
+    direct_Y  the sum over (c, r, s), tile-shaped
+    direct_O  epilogue and store, the output in the spec's layout
+
+With the trivial `Tiling()` there is no direct_P and direct_Y is a plain (n, k, oh, ow) nest that
+any generic scheduler can handle. A schedule with register tiles asks for tile-shaped arrays:
+K and the output map are padded to whole tiles here, so only direct_P (loads) and direct_O
+(stores) need guards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import te, tirx
+
+from ..errors import UnsupportedError
+from ..shapes import ConvSpec, Epilogue
+from . import common
+from .common import Expr, ceil_div, product
+
+BLOCKS = ("direct_P", "direct_Y", "direct_O")
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Tile-shaped layouts: declared here so that a schedule's regions are tight.
+
+    Y (n, Kb, Hb, Wb, h_tile, w_tile, k_tile), packed weights (Kb, r, s, c/groups, k_tile)
+    with Kb = ceil(k / k_tile), Hb = ceil(oh / h_tile), Wb = ceil(ow / w_tile); weights stay
+    (k, c/groups, r, s) when the tiling is trivial.
+    """
+
+    k_tile: int = 1  # filters of one block; must divide k/groups when there are groups
+    h_tile: int = 1  # output rows of one block
+    w_tile: int = 1  # output columns of one block
+    flat: bool = False  # the map as one row of oh*ow pixels (see `can_flatten`)
+    staged: bool = False  # direct_P exists
+    wide_weights: bool = False  # packed weights in the accumulation dtype: no inner conversion
+
+    @property
+    def trivial(self) -> bool:
+        """No tiles: the accumulator is a plain (n, k, oh, ow) array."""
+        return (self.k_tile, self.h_tile, self.w_tile) == (1, 1, 1) and not self.flat
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Everything derived from (spec, tiling)."""
+
+    oh: int  # rows and columns of the output map, (1, oh*ow) when flat
+    ow: int
+    kb: int
+    hb: int
+    wb: int
+    hp: int  # rows and columns of direct_P
+    wp: int
+
+
+def can_flatten(spec: ConvSpec) -> bool:
+    """True when output pixel i depends on input pixel i only: 1x1, stride 1, no padding."""
+    return (spec.r, spec.s, spec.stride, max(spec.padding)) == (1, 1, 1, 0)
+
+
+def sizes(spec: ConvSpec, tiling: Tiling) -> Sizes:
+    oh, ow = (1, spec.oh * spec.ow) if tiling.flat else (spec.oh, spec.ow)
+    hb, wb = ceil_div(oh, tiling.h_tile), ceil_div(ow, tiling.w_tile)
+    hp = (hb * tiling.h_tile - 1) * spec.stride + (spec.r - 1) * spec.dilation + 1
+    wp = (wb * tiling.w_tile - 1) * spec.stride + (spec.s - 1) * spec.dilation + 1
+    return Sizes(oh, ow, ceil_div(spec.k, tiling.k_tile), hb, wb, hp, wp)
+
+
+def illegal(spec: ConvSpec, tiling: Tiling) -> str | None:
+    """None if the tiling fits this convolution, else the reason why not."""
+    if tiling.flat and not can_flatten(spec):
+        return "flat tiles need a 1x1 filter, stride 1 and no padding"
+    if spec.groups > 1 and (spec.k // spec.groups) % tiling.k_tile:
+        return f"k_tile={tiling.k_tile} must divide k/groups={spec.k // spec.groups}"
+    return None
+
+
+def applies(spec: ConvSpec) -> str | None:
+    """None if this file computes the convolution (32-bit indices), else the reason why not."""
+    if max(product(spec.input_shape), product(spec.output_shape)) >= 2**31:
+        return "a tensor has 2^31 elements or more; indices are 32-bit"
+    return None
+
+
+def weight_dtype(spec: ConvSpec, tiling: Tiling) -> str:
+    return spec.acc if tiling.wide_weights else spec.dtype
+
+
+def weight_shape(spec: ConvSpec, tiling: Tiling) -> tuple[int, ...]:
+    """Shape of the packed weights: (Kb, r, s, c/groups, k_tile), unchanged when trivial."""
+    if tiling.trivial:
+        return spec.weight_shape
+    kb = ceil_div(spec.k, tiling.k_tile)
+    return (kb, spec.r, spec.s, spec.c // spec.groups, tiling.k_tile)
+
+
+def pack_weights(w: np.ndarray, spec: ConvSpec, tiling: Tiling) -> np.ndarray:
+    """(k, c/groups, r, s) -> (Kb, r, s, c/groups, k_tile), zero filters behind the last."""
+    wide = w.astype(spec.acc) if tiling.wide_weights else w
+    if not tiling.trivial:
+        kt = tiling.k_tile
+        kb = ceil_div(spec.k, kt)
+        wide = np.pad(wide, ((0, kb * kt - spec.k), (0, 0), (0, 0), (0, 0)))
+        wide = wide.reshape(kb, kt, *w.shape[1:]).transpose(0, 3, 4, 2, 1)
+    return np.ascontiguousarray(wide)
+
+
+def weight_transform(w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
+    """`pack_weights` on the device: block direct_W."""
+    dtype = weight_dtype(spec, tiling)
+
+    def tiled(kb: Expr, r: Expr, s: Expr, c: Expr, ki: Expr) -> Expr:
+        k = kb * tiling.k_tile + ki
+        value = w[k, c, r, s].astype(dtype)
+        if spec.k % tiling.k_tile == 0:
+            return value
+        return tirx.if_then_else(k < spec.k, value, tirx.const(0, dtype))
+
+    def plain(k: Expr, c: Expr, r: Expr, s: Expr) -> Expr:
+        return w[k, c, r, s].astype(dtype)
+
+    compute = plain if tiling.trivial else tiled
+    return te.compute(weight_shape(spec, tiling), compute, name="direct_W")
+
+
+def conv(
+    data: te.Tensor,
+    w: te.Tensor,
+    extra: list[te.Tensor],
+    spec: ConvSpec,
+    epilogue: Epilogue,
+    tiling: Tiling,
+) -> te.Tensor:
+    """The convolution of `data` (spec.layout) with the packed weights, epilogue included.
+
+    Raises:
+        UnsupportedError: `applies` or `illegal` gives a reason.
+    """
+    if reason := applies(spec) or illegal(spec, tiling):
+        raise UnsupportedError(reason)
+    source = _staged(data, spec, tiling) if tiling.staged else data
+    y = _accumulate(source, w, spec, tiling)
+
+    def value(n: Expr, k: Expr, h: Expr, w: Expr) -> Expr:
+        if tiling.trivial:
+            return y[n, k, h, w]
+        if tiling.flat:
+            h, w = 0, h * spec.ow + w
+        kt, ht, wt = tiling.k_tile, tiling.h_tile, tiling.w_tile
+        return y[n, k // kt, h // ht, w // wt, h % ht, w % wt, k % kt]
+
+    return common.output(spec, epilogue, extra, value, "direct_O")
+
+
+def prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> object:
+    """PrimFunc main(X, W[, B][, R], O), unscheduled."""
+    data, extra = common.placeholders(spec, epilogue)
+    w = te.placeholder(weight_shape(spec, tiling), weight_dtype(spec, tiling), name="W")
+    return te.create_prim_func([data, w, *extra, conv(data, w, extra, spec, epilogue, tiling)])
+
+
+def weight_func(spec: ConvSpec, tiling: Tiling) -> object:
+    """PrimFunc main(W, packed), unscheduled."""
+    w = te.placeholder(spec.weight_shape, spec.dtype, name="W")
+    return te.create_prim_func([w, weight_transform(w, spec, tiling)])
+
+
+def _load(data: te.Tensor, spec: ConvSpec, tiling: Tiling, *at: Expr) -> Expr:
+    """The input at (n, c, row, column) of the padded map, 0 outside; accumulation dtype."""
+    n, c, h, w = at
+    z, (top, left, _, _) = sizes(spec, tiling), spec.padding
+    if tiling.flat:
+        value = common.read(data, spec, n, c, w // spec.w, w % spec.w)
+        if z.wp > spec.h * spec.w:
+            value = tirx.if_then_else(w < spec.h * spec.w, value, tirx.const(0, spec.dtype))
+    elif max(spec.padding) == 0 and z.hp <= spec.h and z.wp <= spec.w:
+        value = common.read(data, spec, n, c, h, w)
+    else:
+        value = common.padded(data, spec, n, c, h - top, w - left)
+    return value.astype(spec.acc)
+
+
+def _staged(data: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
+    """direct_P (n, c, hp, wp), or (n, hp, wp, c) when the input is NHWC."""
+    z = sizes(spec, tiling)
+
+    def compute(*index: Expr) -> Expr:
+        n, c, h, w = (index[i] for i in ((0, 3, 1, 2) if spec.layout == "NHWC" else range(4)))
+        return _load(data, spec, tiling, n, c, h, w)
+
+    nhwc, nchw = (spec.n, z.hp, z.wp, spec.c), (spec.n, spec.c, z.hp, z.wp)
+    return te.compute(nhwc if spec.layout == "NHWC" else nchw, compute, name="direct_P")
+
+
+def _accumulate(source: te.Tensor, w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
+    """direct_Y: (n, k, oh, ow) when trivial, else (n, Kb, Hb, Wb, h_tile, w_tile, k_tile)."""
+    z, per_group = sizes(spec, tiling), spec.c // spec.groups
+    rc = te.reduce_axis((0, per_group), "rc")
+    rr = te.reduce_axis((0, spec.r), "rr")
+    rs = te.reduce_axis((0, spec.s), "rs")
+
+    def term(n: Expr, kb: Expr, ki: Expr, h: Expr, col: Expr) -> Expr:
+        group = (kb * tiling.k_tile) // (spec.k // spec.groups) if spec.groups > 1 else 0
+        at = (n, group * per_group + rc, h * spec.stride + rr * spec.dilation)
+        col = col * spec.stride + rs * spec.dilation
+        if not tiling.staged:
+            x = _load(source, spec, tiling, *at, col)
+        elif spec.layout == "NHWC":
+            x = source[n, at[2], col, at[1]]
+        else:
+            x = source[(*at, col)]
+        tap = w[kb, rc, rr, rs] if tiling.trivial else w[kb, rr, rs, rc, ki]
+        return te.sum(x * tap.astype(spec.acc), axis=[rr, rs, rc])
+
+    if tiling.trivial:
+        shape: tuple[int, ...] = (spec.n, spec.k, z.oh, z.ow)
+        return te.compute(shape, lambda n, k, h, c: term(n, k, 0, h, c), name="direct_Y")
+    shape = (spec.n, z.kb, z.hb, z.wb, tiling.h_tile, tiling.w_tile, tiling.k_tile)
+    return te.compute(
+        shape,
+        lambda n, kb, hb, wb, hi, wi, ki: term(
+            n, kb, ki, hb * tiling.h_tile + hi, wb * tiling.w_tile + wi
+        ),
+        name="direct_Y",
+    )
