@@ -30,19 +30,6 @@ def move(sch: Schedule, block: Block, anchor: Loop) -> list[Loop]:
     return loops_inside(sch, block, anchor)
 
 
-def output_block(sch: Schedule, name: str) -> tuple[Block, str]:
-    """(the function's last block, our layout), the blocks from `name` on inlined into it.
-
-    Elementwise blocks that a graph compiler fused behind our output cost no memory pass so.
-    """
-    block = sch.get_sblock(name)
-    layout = str(sch.get(block).annotations["layout"])
-    while consumers := sch.get_consumers(block):
-        sch.compute_inline(block)
-        (block,) = consumers
-    return block, layout
-
-
 def unroll(sch: Schedule, *loops: Loop) -> None:
     for loop in loops:
         sch.unroll(loop)

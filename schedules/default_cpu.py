@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm_winograd.gpu import Hardware
+from tvm_winograd.gpu import Cpu
 
 _PER_THREAD = 4  # parallel iterations per core that balance the load
 _SMALL = 16384  # iterations below which threads cost more than they give
 
 
-def schedule(sch: Any, hardware: Hardware) -> None:
+def schedule(sch: Any, cpu: Cpu) -> None:
     """Fuse and parallelise the leading spatial loops of every block, in place."""
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         loops = sch.get_loops(block)
@@ -19,7 +19,7 @@ def schedule(sch: Any, hardware: Hardware) -> None:
         if None in extents or not spatial or _product(extents) < _SMALL:
             continue
         count = 1
-        while count < spatial and _product(extents[:count]) < _PER_THREAD * hardware.cores:
+        while count < spatial and _product(extents[:count]) < _PER_THREAD * cpu.cores:
             count += 1
         sch.parallel(sch.fuse(*loops[:count]) if count > 1 else loops[0])
 

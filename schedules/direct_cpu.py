@@ -18,7 +18,6 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import direct
 from tvm_winograd.te.common import ceil_div
 
-from .blocks import output_block
 from .kernel import Kernel
 
 # vector bits -> (accumulators, preferred vectors of filters). AVX-512 has 32 registers and reads a
@@ -83,9 +82,11 @@ def configs(spec: ConvSpec, hardware: Hardware) -> list[DirectCpuConfig]:
         if vectors > 1 and (spec.k // spec.groups) % (vectors * lanes):
             continue
         h, w = _pixels(spec, vectors, budget, flat)
-        tiles = spec.n * (ceil_div(spec.oh * spec.ow, w) if flat else ceil_div(spec.oh, h) * ceil_div(spec.ow, w))
-        first = _k_outer(spec, hardware, tiles)
-        out += [DirectCpuConfig(lanes, vectors, h, w, flat, o) for o in (first, not first)]
+        for k_outer in (False, True):
+            out.append(DirectCpuConfig(lanes, vectors, h, w, flat, k_outer))
+        z = direct.sizes(spec, out[-1].tiling)
+        if _uneven(spec.n * z.hb * z.wb, hardware.cores):
+            out[-2:] = out[:-3:-1]
     return [c for c in out if illegal(c, spec, hardware) is None]
 
 
@@ -99,22 +100,14 @@ def schedule(sch: Any, config: DirectCpuConfig, hardware: Hardware) -> None:
 
 
 def _tile_output(sch: Any, config: DirectCpuConfig) -> tuple[Any, Any]:
-    """Splits and orders the output's loops; returns (the parallel loop, that over filters)."""
-    out, layout = output_block(sch, "direct_O")
-    axes = dict(zip(layout, sch.get_loops(out), strict=True))
-    tiling = config.tiling
-    kb, ki = sch.split(axes["C"], [None, tiling.k_tile])
-    if config.flat:
-        wb, wi = sch.split(sch.fuse(axes["H"], axes["W"]), [None, tiling.w_tile])
-        tiles, pixels = [wb], [wi]
-    else:
-        hb, hi = sch.split(axes["H"], [None, tiling.h_tile])
-        wb, wi = sch.split(axes["W"], [None, tiling.w_tile])
-        tiles, pixels = [hb, wb], [hi, wi]
-    inner = [*pixels, ki] if layout == "NHWC" else [ki, *pixels]
-    outer = [axes["N"], kb, *tiles] if config.k_outer else [axes["N"], *tiles, kb]
-    sch.reorder(*outer, *inner)
-    parallel = sch.fuse(*(outer if config.k_outer else outer[:-1]))
+    """Orders the output's loops; returns (the parallel loop, that over blocks of filters)."""
+    block = sch.get_sblock("direct_O")
+    n, kb, hb, wb, hi, wi, ki = sch.get_loops(block)
+    if sch.get(block).annotations["layout"] != "NHWC":
+        sch.reorder(ki, hi, wi)  # stores run along w
+    if not config.k_outer:
+        sch.reorder(n, hb, wb, kb)
+    parallel = sch.fuse(n, kb, hb, wb) if config.k_outer else sch.fuse(n, hb, wb)
     sch.parallel(parallel)
     return parallel, parallel if config.k_outer else kb
 
@@ -179,10 +172,9 @@ def _pixels(spec: ConvSpec, vectors: int, budget: int, flat: bool) -> tuple[int,
     return min(tiles, key=cost)
 
 
-def _k_outer(spec: ConvSpec, hardware: Cpu, tiles: int) -> bool:
-    """True when the tiles of the map alone do not load the cores evenly."""
-    rounds = ceil_div(tiles, hardware.cores)
-    return tiles < 0.9 * rounds * hardware.cores
+def _uneven(tasks: int, cores: int) -> bool:
+    """True when `tasks` equal tasks leave the cores idle for over a tenth of the time."""
+    return tasks < 0.9 * ceil_div(tasks, cores) * cores
 
 
 KERNEL = Kernel(

@@ -9,28 +9,27 @@ from typing import Any
 import numpy as np
 
 from tvm_winograd.errors import UnsupportedError
-from tvm_winograd.gpu import Hardware
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel family. `Any` stands for its frozen config dataclass or a TVM object."""
+    """One kernel family. `Any`: its frozen config dataclass, a gpu.Hardware, or a TVM object."""
 
     name: str  # unique, e.g. "winograd-f2-fused"
     algorithm: str  # what a user asks for, e.g. "winograd-f2"
     target: str  # "cuda" or "llvm"
     config: type
     # None, or the reason why this kernel cannot compute the convolution on that hardware
-    supports: Callable[[ConvSpec, Epilogue, Hardware], str | None]
+    supports: Callable[[ConvSpec, Epilogue, Any], str | None]
     # None, or the reason why this config is illegal for the convolution on that hardware
-    illegal: Callable[[Any, ConvSpec, Hardware], str | None]
+    illegal: Callable[[Any, ConvSpec, Any], str | None]
     # the legal configs worth trying, the default (chosen from the hardware) first
-    configs: Callable[[ConvSpec, Hardware], list[Any]]
+    configs: Callable[[ConvSpec, Any], list[Any]]
     # main(X, W[, B][, R], O), unscheduled; W is packed
     prim_func: Callable[[ConvSpec, Epilogue, Any], Any]
     # in place; the same function serves a fixed config and a search. None: TVM's dlight rules
-    schedule: Callable[[Any, Any, Hardware], None] | None
+    schedule: Callable[[Any, Any, Any], None] | None
     # (k, c/groups, r, s) -> packed weights, in numpy, at compile time
     pack_weights: Callable[[np.ndarray, ConvSpec, Any], np.ndarray]
     # main(W, packed), unscheduled: the same on the device
@@ -38,7 +37,7 @@ class Kernel:
     # what the build needs in its PassContext
     pass_config: dict[str, Any] = field(default_factory=dict)
     # None, or the reason why "auto" should pass it by although it applies
-    not_worth: Callable[[ConvSpec, Hardware], str | None] = lambda spec, hardware: None
+    not_worth: Callable[[ConvSpec, Any], str | None] = lambda spec, hardware: None
 
     def make_config(self, values: dict[str, Any]) -> Any:
         """The config described by a dict (of a log or a file).

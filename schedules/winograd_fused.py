@@ -80,12 +80,12 @@ class Fused:
 
     @property
     def shared_bytes(self) -> int:
-        """Of the kernel: the main loop's U and V, or M's rounds, which take their place."""
+        """Of the kernel: V, and in one place U during the main loop, M's rounds after it."""
         copies = 2 if self.weights == "async" else 1
         u = copies * self.bc * _POINTS * self.bk
         v = self.bc * (_POINTS * self.bp + _V_PAD)
         m = _POINTS * self.bk // self.rounds * (self.bp + 4)
-        return 4 * max(u + v, m)
+        return 4 * (v + max(u, m))
 
     @property
     def tiling(self) -> winograd.Tiling:
@@ -185,13 +185,13 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Fused]:
 
 def prim_func(spec: ConvSpec, epilogue: Epilogue, config: Fused) -> Any:
     """main(X, U[, B][, R], O), unscheduled."""
-    return winograd.prim_func(spec, epilogue, config.tiling)
+    return winograd.tiled_prim_func(spec, epilogue, config.tiling)
 
 
 def schedule(sch: Schedule, config: Fused, gpu: Gpu) -> None:
-    """Schedule `prim_func(..., config)` in place, also with elementwise blocks fused behind it."""
-    output, layout = blocks.output_block(sch, "wino_O")
-    p_block, k_round, turn = _bind_output(sch, config, output, layout)
+    """Schedule `prim_func(spec, epilogue, config)` in place."""
+    layout = str(sch.get(sch.get_sblock("wino_O")).annotations["layout"])
+    p_block, k_round, turn = _bind_output(sch, config, layout)
     _output_transform(sch, config, layout, k_round, turn)
     step, channel = _gemm_tile(sch, config, p_block)
     weights = _stage_operands(sch, config, step, channel)
@@ -202,37 +202,30 @@ def schedule(sch: Schedule, config: Fused, gpu: Gpu) -> None:
     _pipeline(sch, config, step)
 
 
-def _bind_output(
-    sch: Schedule, config: Fused, output: Block, layout: str
-) -> tuple[Loop, Loop, Loop]:
-    """Output elements to blocks, rounds and threads; returns (p block, k round, turn).
+def _bind_output(sch: Schedule, config: Fused, layout: str) -> tuple[Loop, Loop, Loop]:
+    """Output tiles to blocks, rounds and threads; returns (p block, k round, turn).
 
     Lanes run along what is contiguous in memory: tiles, or filters in NHWC.
     """
-    at = dict(zip(layout, sch.get_loops(output), strict=True))
-    wide = layout == "NCHW" and blocks.extent(sch, at["W"]) % 2 == 0
-    row, i = sch.split(at["H"], [None, 2])
-    col, j = sch.split(at["W"], [None, 2])
-    tiles = (row, col, at["N"]) if layout == "CHWN" else (at["N"], row, col)
-    sch.reorder(*tiles, at["C"], i, j)
-    p_block, p = sch.split(sch.fuse(*tiles), [None, config.bp])
-    k_block, k_round, k = sch.split(at["C"], [None, config.rounds, config.bk // config.rounds])
-    inner = (p, k) if layout == "NHWC" else (k, p)
+    block = sch.get_sblock("wino_O")
+    width = int(sch.get(block).writes[0].source.ty.shape[-1])
+    k_block, k1, k0, k2, p_block, p1, p0, p2, i, j = sch.get_loops(block)
+    k_round, k1 = sch.split(k1, [config.rounds, None])
+    k, p = [k1, k0, k2], [p1, p0, p2]
+    inner = p + k if layout == "NHWC" else k + p
     sch.reorder(k_block, p_block, k_round, *inner, i, j)
     sch.bind(p_block, "blockIdx.x")
     sch.bind(k_block, "blockIdx.y")
     turn = blocks.deal(sch, inner, config.warps)
     blocks.unroll(sch, k_round, i)
-    if wide:
+    if layout == "NCHW" and width % 2 == 0:
         sch.vectorize(j)
     else:
         sch.unroll(j)
     return p_block, k_round, turn
 
 
-def _output_transform(
-    sch: Schedule, config: Fused, layout: str, k_round: Loop, turn: Loop
-) -> None:
+def _output_transform(sch: Schedule, config: Fused, layout: str, k_round: Loop, turn: Loop) -> None:
     """A^T M A in registers; M comes out of shared memory, where its owners put it each round."""
     for name in ("wino_Y", "wino_Z"):
         block = sch.get_sblock(name)
@@ -276,9 +269,7 @@ def _gemm_tile(sch: Schedule, config: Fused, p_block: Loop) -> tuple[Loop, Loop]
     return step, channel
 
 
-def _stage_operands(
-    sch: Schedule, config: Fused, step: Loop, channel: Loop
-) -> list[Block]:
+def _stage_operands(sch: Schedule, config: Fused, step: Loop, channel: Loop) -> list[Block]:
     """Fragments to registers, U and V to shared memory; returns U's copies, last first, unplaced."""
     m = sch.get_sblock("wino_M")
     fragments = [sch.cache_read(m, i, "local") for i in (0, 1)]

@@ -3,7 +3,7 @@
     manifest.json            everything a reader needs to know, and the SHA-256 of the rest
     params.bin               every distinct tensor once, of all modules
     sm_90/module.so          one per architecture ("cpu", "sm_90", "ptx")
-    sm_90/tensor-cache.json  TVM's own index: the module's tensors param_0, param_1, ... in params.bin
+    sm_90/tensor-cache.json  TVM's own index: where param_0, param_1, ... lie in params.bin
     labels.txt               optional, a class name per line
 
 TVM's runtime reads the index, so a C++ host needs no JSON parser (examples/cpp/host.cc).
@@ -110,9 +110,8 @@ def write_artifact(
         path: the folder.
         target: "llvm" or "cuda".
         modules: one per architecture.
-        inputs: {"name", "shape", "dtype"} of each, in the order of the call; `outputs` likewise.
-        model: where the model came from, anything JSON can hold.
-        preprocess: how an image becomes the input, anything JSON can hold.
+        inputs, outputs: {"name", "shape", "dtype"} of each, in the order of the call.
+        model, preprocess: source of the model, and how an image becomes the input; any JSON.
         labels: class names.
 
     Raises:
@@ -124,34 +123,38 @@ def write_artifact(
     names = [m.name for m in modules]
     if len(set(names)) != len(names):
         raise ArtifactError(f"modules {names}: every name may occur once")
+    described = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "target": target,
+        "model": model,
+        "inputs": [_plain(t) for t in inputs],
+        "outputs": [_plain(t) for t in outputs],
+        "versions": _versions(modules),
+        "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "preprocess": preprocess,
+        "labels": LABELS if labels is not None else None,
+    }
     with _folder_for(path) as folder:
-        with (folder / PARAMS).open("wb") as stream:
-            store = _TensorStore(stream)
-            located = [store.add_all(m.params) for m in modules]
-        entries = [
-            _write_module(folder, module, records, store.size)
-            for module, records in zip(modules, located, strict=True)
-        ]
         if labels is not None:
             (folder / LABELS).write_text("".join(f"{n}\n" for n in labels), encoding="utf-8")
-        manifest = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "target": target,
-            "model": model,
-            "inputs": [_plain(t) for t in inputs],
-            "outputs": [_plain(t) for t in outputs],
-            "modules": entries,
-            "params": {"file": PARAMS, "bytes": store.size, "tensors": store.count},
-            "versions": _versions(modules),
-            "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "preprocess": preprocess,
-            "labels": LABELS if labels is not None else None,
-            "files": _checksums(folder),
-        }
+        manifest = {**described, **_write_modules(folder, modules), "files": _checksums(folder)}
         _write_json(folder / MANIFEST, manifest)
         check_manifest(json.loads((folder / MANIFEST).read_text(encoding="utf-8")), str(path))
     return Artifact(path)
+
+
+def _write_modules(folder: Path, modules: Sequence[BuiltModule]) -> dict[str, Any]:
+    """params.bin and the module folders; their part of the manifest."""
+    with (folder / PARAMS).open("wb") as stream:
+        store = _TensorStore(stream)
+        located = [store.add_all(m.params) for m in modules]
+    entries = [
+        _write_module(folder, module, records, store.size)
+        for module, records in zip(modules, located, strict=True)
+    ]
+    params = {"file": PARAMS, "bytes": store.size, "tensors": store.count}
+    return {"modules": entries, "params": params}
 
 
 class _TensorStore:

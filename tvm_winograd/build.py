@@ -18,7 +18,7 @@ from typing import Any
 from . import libraries
 from .cubin import device_blobs
 from .errors import BuildError
-from .gpu import Cpu, Gpu, Hardware, make_target
+from .gpu import Gpu, Hardware, make_target
 from .nvrtc import check_compiler, install_callback, requesting
 
 PIPELINES = ("relax", "tir")
@@ -69,9 +69,8 @@ def ensure_cuda_codegen(compiler: str = "nvrtc") -> None:
     """
     check_compiler(compiler)
     host_compiler()
-    import tvm_ffi
-
     import tvm.base
+    import tvm_ffi
 
     if tvm_ffi.get_global_func(_FACTORY, allow_missing=True) is None:
         _load_cuda_runtime()
@@ -123,22 +122,10 @@ def build(
         mod = tvm.IRModule({"main": mod.with_attr("global_symbol", "main")})
     if pipeline == "tir" and _has_relax(mod):
         raise BuildError("pipeline='tir' takes PrimFuncs only; use pipeline='relax'")
-    target: Any = make_target(hardware)
-    if isinstance(hardware, Cpu):
-        with target, tvm.transform.PassContext(opt_level=3, config=dict(pass_config or {})):
-            return _compile(mod, target)
-    ensure_cuda_codegen(compiler)
-    with (
-        target,
-        tvm.transform.PassContext(opt_level=3, config=dict(pass_config or {})),
-        requesting(hardware.arch, ptx=ptx, compiler=compiler) as request,
-    ):
-        try:
-            return _compile(mod, target)
-        except Exception:
-            if request.error is not None:  # TVM lost its type on the way
-                raise request.error from None
-            raise
+    config = dict(pass_config or {})
+    if isinstance(hardware, Gpu):
+        return _compile_cuda(mod, hardware, compiler, ptx, config)
+    return _compile(mod, hardware, config)
 
 
 def export(executable: Any, path: str | Path, *, ptx: bool = False) -> Path:
@@ -174,12 +161,25 @@ def check_device_code(library: str | Path | bytes, *, cuda: bool, ptx: bool = Fa
         raise BuildError("the library was built for CUDA but holds no device code")
 
 
-def _compile(mod: Any, target: Any) -> Any:
+def _compile_cuda(mod: Any, gpu: Gpu, compiler: str, ptx: bool, config: dict[str, Any]) -> Any:
+    ensure_cuda_codegen(compiler)
+    with requesting(gpu.arch, ptx=ptx, compiler=compiler) as request:
+        try:
+            return _compile(mod, gpu, config)
+        except Exception:
+            if request.error is not None:  # TVM lost its type on the way
+                raise request.error from None
+            raise
+
+
+def _compile(mod: Any, hardware: Hardware, config: dict[str, Any]) -> Any:
     import tvm
 
-    if not _has_relax(mod):
-        return tvm.compile(mod, target=target)
-    return tvm.compile(mod, target=target, relax_pipeline=_lowering(target))
+    target: Any = make_target(hardware)
+    with target, tvm.transform.PassContext(opt_level=3, config=config):
+        if not _has_relax(mod):
+            return tvm.compile(mod, target=target)
+        return tvm.compile(mod, target=target, relax_pipeline=_lowering(target))
 
 
 def _lowering(target: Any) -> Any:

@@ -98,7 +98,8 @@ def make_chooser(
     if folder is not None and not folder.is_dir():
         raise UnsupportedError(f"logs folder {folder} does not exist; give a folder of tables")
     rows: list[logs.Row] = []
-    for place in [folder] * (folder is not None) + [logs.shipped_folder()]:
+    places = [logs.shipped_folder()] if folder is None else [folder, logs.shipped_folder()]
+    for place in places:
         found, complaints = logs.read_folder(place, hardware.arch)
         rows += found
         for complaint in complaints:
@@ -109,9 +110,7 @@ def make_chooser(
         if algorithm == "auto":
             return choose(spec, epilogue, hardware, config=config, rows=rows)
         try:
-            return choose(
-                spec, epilogue, hardware, algorithm=algorithm, config=config, rows=rows
-            )
+            return choose(spec, epilogue, hardware, algorithm=algorithm, config=config, rows=rows)
         except UnsupportedError as error:
             progress(f"{name}: {error}; chosen as for auto")
             return choose(spec, epilogue, hardware, config=config, rows=rows)

@@ -78,7 +78,7 @@ class CompiledConv:
         compiler: str = "nvrtc",
     ) -> None:
         self.spec, self.epilogue, self.hardware, self.choice = spec, epilogue, hardware, choice
-        self.mod, self.schedule = _scheduled(spec, epilogue, hardware, choice)
+        self.mod, self.schedule = scheduled(spec, epilogue, hardware, choice)
         self.executable = builder.build(
             self.mod,
             hardware,
@@ -155,7 +155,7 @@ class CompiledConv:
         return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.from_dlpack(value)
 
 
-def _scheduled(
+def scheduled(
     spec: ConvSpec, epilogue: Epilogue, hardware: Hardware, choice: Choice
 ) -> tuple[tvm.IRModule, dict[str, str]]:
     """Module of the PrimFuncs "conv" and "pack", and how "conv" was scheduled."""
@@ -163,9 +163,7 @@ def _scheduled(
 
     kernel, config = choice.kernel, choice.config
     with make_target(hardware):
-        conv, report = schedule_function(
-            kernel.prim_func(spec, epilogue, config), choice, hardware
-        )
+        conv, report = schedule_function(kernel.prim_func(spec, epilogue, config), choice, hardware)
         pack, _ = schedule_function(kernel.weight_func(spec, config), None, hardware)
     functions = {"conv": conv, "pack": pack}
     return tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()}), report

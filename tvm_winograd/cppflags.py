@@ -1,6 +1,6 @@
 """Compiler flags for a C++ host of artifacts, from the installed wheels.
 
-    g++ -O2 examples/cpp/host.cc $(tvm-winograd env --cpp-flags) -o host
+g++ -O2 examples/cpp/host.cc $(tvm-winograd env --cpp-flags) -o host
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def cpp_flags() -> str:
     ffi = libraries.package_dir("tvm_ffi")
     if ffi is None or not (ffi / "include" / "tvm" / "ffi").is_dir():
         raise BuildError(
-            "tvm_ffi's C++ headers were not found: pip install 'apache-tvm-ffi>=0.1.14.post0,<0.1.15'"
+            "tvm_ffi's C++ headers were not found: "
+            "pip install 'apache-tvm-ffi>=0.1.14.post0,<0.1.15'"
         )
     includes = [ffi / "include", *_dlpack(ffi)]
     folders = [runtime, ffi / "lib", *_cudart_folders()]

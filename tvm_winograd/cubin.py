@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import BuildError
@@ -21,6 +21,8 @@ _MODULE = struct.pack("<Q", 4) + b"cuda"  # the kind of a serialised CUDA module
 
 # EIATTR_* codes of .nv.info sections
 _MAX_THREADS, _FRAME_SIZE, _MIN_STACK, _REGCOUNT = 0x05, 0x11, 0x12, 0x2F
+_RESERVED = ".nv.shared.reserved.0"  # from sm_90 on, every kernel's section counts
+_RESERVED_BYTES = 1024  # what the system keeps of each block's shared memory
 _SIZED = 4  # attribute format: a payload of the given size follows
 
 
@@ -88,31 +90,35 @@ def resources(cubin: bytes, log: str = "") -> list[KernelResources]:
     if not cubin.startswith(ELF_MAGIC) or _machine(cubin) != EM_CUDA:
         raise BuildError(f"not a cubin but {kind_of(cubin)}: only machine code can be inspected")
     sections = {s.name: s for s in _sections(cubin)}
-    spills = _spills(log)
-    per_function = _function_attributes(sections)
-    found = []
-    for name, section in sections.items():
-        kernel = name.removeprefix(".text.")
-        own = sections.get(f".nv.info.{kernel}")
-        if kernel == name or own is None:
-            continue
-        attributes = per_function.get(kernel, {})
-        shared = sections.get(f".nv.shared.{kernel}")
-        threads = dict(_attributes(own.data)).get(_MAX_THREADS)
-        made = KernelResources(
-            name=kernel,
-            # before ELF ABI 8 (CUDA 13) the count is in the section header only
-            registers=attributes.get(_REGCOUNT, section.info >> 24),
-            shared_bytes=shared.size if shared else 0,
-            local_bytes=attributes.get(_FRAME_SIZE, 0),
-            stack_bytes=attributes.get(_MIN_STACK, 0),
-            max_threads=_product(threads) if threads else None,
-        )
-        if kernel in spills:
-            stores, loads = spills[kernel]
-            made = replace(made, spill_stores=stores, spill_loads=loads)
-        found.append(made)
-    return found
+    attributes, spills = _function_attributes(sections), _spills(log)
+    names = [name.removeprefix(".text.") for name in sections if name.startswith(".text.")]
+    return [
+        _kernel(name, sections, attributes.get(name, {}), spills.get(name))
+        for name in names
+        if f".nv.info.{name}" in sections
+    ]
+
+
+def _kernel(
+    name: str,
+    sections: Mapping[str, _Section],
+    attributes: Mapping[int, int],
+    spills: tuple[int, int] | None,
+) -> KernelResources:
+    shared = sections.get(f".nv.shared.{name}")
+    reserved = _RESERVED_BYTES if _RESERVED in sections else 0
+    threads = dict(_attributes(sections[f".nv.info.{name}"].data)).get(_MAX_THREADS)
+    return KernelResources(
+        name=name,
+        # before ELF ABI 8 (CUDA 13) the count is in the section header only
+        registers=attributes.get(_REGCOUNT, sections[f".text.{name}"].info >> 24),
+        shared_bytes=max(0, shared.size - reserved) if shared else 0,
+        local_bytes=attributes.get(_FRAME_SIZE, 0),
+        stack_bytes=attributes.get(_MIN_STACK, 0),
+        max_threads=_product(threads) if threads else None,
+        spill_stores=spills[0] if spills else None,
+        spill_loads=spills[1] if spills else None,
+    )
 
 
 def _machine(elf: bytes) -> int:

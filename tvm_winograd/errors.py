@@ -20,7 +20,7 @@ class ModelError(TvmWinogradError):
 
 
 class BuildError(TvmWinogradError):
-    """Device code could not be produced (compiler missing, kernel too large, text instead of code)."""
+    """Device code could not be produced: no compiler, kernel too large, text and no code."""
 
 
 class ArtifactError(TvmWinogradError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .errors import UnsupportedError
 
@@ -108,14 +109,14 @@ def host_cpu() -> Cpu:
     return Cpu(codegen.llvm_get_system_cpu(), bits, os.cpu_count() or 1)
 
 
-def codegen_target() -> object:
+def codegen_target() -> Any:
     """An llvm target of the host CPU, to ask LLVM about."""
     from tvm.target import Target, codegen
 
     return Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu()})
 
 
-def make_target(hardware: Hardware) -> object:
+def make_target(hardware: Hardware) -> Any:
     """The TVM target of `hardware` (a dict-made one: "cuda -arch=..." strings are refused)."""
     from tvm.target import Target
 

@@ -20,6 +20,7 @@ _RUNTIME_MARK = "vm.builtin.tensor_cache.load"  # registered by libtvm_runtime.s
 _CUDA_MARK = "device_api.cuda"  # by libtvm_runtime_cuda.so
 # numbers of cudaDeviceGetAttribute
 _CC_MAJOR, _CC_MINOR, _SHARED_OPTIN = 75, 76, 97
+_ELSEWHERE = "run on a machine with an NVIDIA GPU, or compile with --target llvm"
 
 _cache_lock = threading.Lock()  # TVM's tensor cache is one table for the whole process
 
@@ -74,11 +75,10 @@ def load_cuda(index: int) -> tuple[int, int]:
     Raises:
         ArtifactError: no CUDA runtime library, driver or GPU.
     """
-    advice = "run on a machine with an NVIDIA GPU, or compile with --target llvm"
     if libraries.load_driver() is None:
         raise ArtifactError(
             f"this artifact needs CUDA, but no NVIDIA driver is installed ({libraries.DRIVER} "
-            f"cannot be loaded); {advice}"
+            f"cannot be loaded); {_ELSEWHERE}"
         )
     cudart = libraries.load_cudart()
     if cudart is None:
@@ -86,6 +86,16 @@ def load_cuda(index: int) -> tuple[int, int]:
             f"this artifact needs CUDA, but {libraries.CUDART} was not found; "
             "pip install 'nvidia-cuda-runtime==13.0.*'"
         )
+    _check_gpu(cudart, index)
+    if not _registered(_CUDA_MARK):
+        _load_tvm("libtvm_runtime_cuda.so")
+    major, minor, shared = (
+        _attribute(cudart, number, index) for number in (_CC_MAJOR, _CC_MINOR, _SHARED_OPTIN)
+    )
+    return 10 * major + minor, shared
+
+
+def _check_gpu(cudart: ctypes.CDLL, index: int) -> None:
     count = ctypes.c_int(0)
     status = cudart.cudaGetDeviceCount(ctypes.byref(count))
     if status or index >= count.value:
@@ -93,14 +103,8 @@ def load_cuda(index: int) -> tuple[int, int]:
         why = f": {cudart.cudaGetErrorString(status).decode()}" if status else ""
         raise ArtifactError(
             f"this artifact needs GPU {index}, but {0 if status else count.value} usable GPUs "
-            f"were found{why}; {advice}"
+            f"were found{why}; {_ELSEWHERE}"
         )
-    if not _registered(_CUDA_MARK):
-        _load_tvm("libtvm_runtime_cuda.so")
-    major, minor, shared = (
-        _attribute(cudart, number, index) for number in (_CC_MAJOR, _CC_MINOR, _SHARED_OPTIN)
-    )
-    return 10 * major + minor, shared
 
 
 def choose_module(
@@ -155,7 +159,7 @@ def load_params(folder: Path, count: int, device: tuple[int, int]) -> Any:
         try:
             read(str(folder), *device)
             return collect("param", count)
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, LookupError, TypeError) as error:
             raise ArtifactError(
                 f"the parameters of {folder} cannot be loaded: {error}; compile the model again"
             ) from error

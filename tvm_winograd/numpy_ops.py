@@ -35,11 +35,11 @@ def softmax(attrs: Any, x: np.ndarray) -> np.ndarray:
     return e / e.sum(axis=int(attrs.axis), keepdims=True)
 
 
-def max_pool2d(attrs: Any, x: np.ndarray) -> np.ndarray:
+def max_pool(attrs: Any, x: np.ndarray) -> np.ndarray:
     return _pool(attrs, x, np.maximum, fill=-np.inf)
 
 
-def avg_pool2d(attrs: Any, x: np.ndarray) -> np.ndarray:
+def avg_pool(attrs: Any, x: np.ndarray) -> np.ndarray:
     total = _pool(attrs, x, np.add, fill=0)
     if attrs.count_include_pad:
         return total / np.prod([int(v) for v in attrs.pool_size])
@@ -148,8 +148,9 @@ OPS: dict[str, Op] = {
     "relax.nn.leakyrelu": lambda attrs, x: np.where(x > 0, x, x * float(attrs.alpha)),
     "relax.nn.silu": lambda attrs, x: x * sigmoid(attrs, x),
     "relax.nn.softmax": softmax,
-    "relax.nn.max_pool2d": max_pool2d,
-    "relax.nn.avg_pool2d": avg_pool2d,
+    "relax.nn.max_pool2d": max_pool,
+    "relax.nn.avg_pool2d": avg_pool,
+    "relax.nn.avg_pool3d": avg_pool,
     "relax.nn.adaptive_avg_pool2d": adaptive_avg_pool2d,
     "relax.nn.pad": pad,
     "relax.nn.dropout": dropout,
@@ -169,23 +170,29 @@ OPS: dict[str, Op] = {
 
 
 def _pool(attrs: Any, x: np.ndarray, combine: Callable[..., Any], fill: float) -> np.ndarray:
-    """`combine` over each window; cells outside the input hold `fill`."""
+    """`combine` over each window of the spatial axes; cells outside the input hold `fill`."""
     layout = str(attrs.layout)
-    data = to_nchw(x, layout)
+    spatial = [axis for axis, letter in enumerate(layout) if letter not in "NC"]
     pads = [int(v) for v in attrs.padding]
-    top, left, bottom, right = pads * (4 // len(pads))
-    ceil_mode = bool(attrs.ceil_mode)
-    h, w = data.shape[2:]
-    axes = [_Axis(attrs, 0, h, top, bottom), _Axis(attrs, 1, w, left, right)]
-    rows, cols = (axis.out(ceil_mode) for axis in axes)
-    extra = [(axis.before, axis.after(n)) for axis, n in zip(axes, (rows, cols), strict=True)]
-    data = np.pad(data, [(0, 0), (0, 0), *extra], constant_values=fill)
+    if len(pads) < 2 * len(spatial):
+        pads = pads * (2 * len(spatial) // len(pads))
+    axes = [
+        _Axis(attrs, i, x.shape[axis], pads[i], pads[i + len(spatial)])
+        for i, axis in enumerate(spatial)
+    ]
+    widths = [(0, 0)] * x.ndim
+    for axis, window in zip(spatial, axes, strict=True):
+        widths[axis] = (window.before, window.after)
+    data = np.pad(x, widths, constant_values=fill)
     out: np.ndarray | None = None
-    for ys, xs in itertools.product(axes[0].taps(rows), axes[1].taps(cols)):
-        tap = data[:, :, ys, xs]
-        out = tap.copy() if out is None else combine(out, tap, out=out)
+    for taps in itertools.product(*(window.taps() for window in axes)):
+        index = [slice(None)] * x.ndim
+        for axis, tap in zip(spatial, taps, strict=True):
+            index[axis] = tap
+        piece = data[tuple(index)]
+        out = piece.copy() if out is None else combine(out, piece, out=out)
     assert out is not None
-    return from_nchw(out, layout)
+    return out
 
 
 class _Axis:
@@ -195,18 +202,13 @@ class _Axis:
         self.window = int(attrs.pool_size[index])
         self.stride = int(attrs.strides[index])
         self.dilation = int(attrs.dilation[index])
-        self.size, self.before, self._after = size, before, after
+        self.before = before
+        room = size + before + after - self.dilation * (self.window - 1) - 1
+        self.out = (room + (self.stride - 1 if attrs.ceil_mode else 0)) // self.stride + 1
+        needed = (self.out - 1) * self.stride + self.dilation * (self.window - 1) + 1
+        self.after = max(after, needed - size - before)  # ceil_mode lets the last one overhang
 
-    def out(self, ceil_mode: bool) -> int:
-        room = self.size + self.before + self._after - self.dilation * (self.window - 1) - 1
-        return (room + (self.stride - 1 if ceil_mode else 0)) // self.stride + 1
-
-    def after(self, out: int) -> int:
-        """Padding behind the input, enough for a last window that ceil_mode lets overhang."""
-        needed = (out - 1) * self.stride + self.dilation * (self.window - 1) + 1
-        return max(self._after, needed - self.size - self.before)
-
-    def taps(self, out: int) -> Iterator[slice]:
+    def taps(self) -> Iterator[slice]:
         for i in range(self.window):
             start = i * self.dilation
-            yield slice(start, start + (out - 1) * self.stride + 1, self.stride)
+            yield slice(start, start + (self.out - 1) * self.stride + 1, self.stride)

@@ -200,9 +200,7 @@ def _call(nvrtc: Any, function: Any, *args: Any) -> tuple[Any, ...]:
 def _run_nvrtc(source: str, arch: str, ptx: bool) -> tuple[bytes, str]:
     nvrtc = _nvrtc()
     text = _PREAMBLE + source.replace("#include <cuda.h>\n", "")
-    (program,) = _call(
-        nvrtc, nvrtc.nvrtcCreateProgram, text.encode(), b"kernels.cu", 0, None, None
-    )
+    (program,) = _call(nvrtc, nvrtc.nvrtcCreateProgram, text.encode(), b"kernels.cu", 0, None, None)
     options = [*_options(arch), "-default-device", "--device-int128"]
     # vector_types.h guards its deprecation notes with macros that NVRTC does not define
     options += [

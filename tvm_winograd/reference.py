@@ -22,9 +22,7 @@ def from_nchw(x: np.ndarray, layout: str) -> np.ndarray:
     return np.ascontiguousarray(np.transpose(x, ["NCHW".index(axis) for axis in layout]))
 
 
-def conv2d(
-    spec: ConvSpec, x: np.ndarray, w: np.ndarray, dtype: str = "float64"
-) -> np.ndarray:
+def conv2d(spec: ConvSpec, x: np.ndarray, w: np.ndarray, dtype: str = "float64") -> np.ndarray:
     """Direct convolution by definition (one GEMM per filter tap), computed in `dtype`.
 
     Args:
@@ -40,7 +38,9 @@ def conv2d(
     for r in range(spec.r):
         for s in range(spec.s):
             tap = _tap(spec, data, r, s)  # (n, c, oh, ow)
-            tap = np.ascontiguousarray(tap.transpose(1, 0, 2, 3)).reshape(spec.groups, -1, out.shape[2])
+            tap = np.ascontiguousarray(tap.transpose(1, 0, 2, 3)).reshape(
+                spec.groups, -1, out.shape[2]
+            )
             taps = weights[:, :, r, s].reshape(spec.groups, -1, weights.shape[1])
             out += taps @ tap
     nchw = out.reshape(spec.k, spec.n, spec.oh, spec.ow).transpose(1, 0, 2, 3)
@@ -102,7 +102,7 @@ def relative_error(got: np.ndarray, want: np.ndarray) -> float:
     got64, want64 = np.asarray(got).astype("float64"), np.asarray(want).astype("float64")
     if not np.isfinite(got64).all():
         return float("inf")
-    return float(np.linalg.norm(got64 - want64) / max(np.linalg.norm(want64), 1e-300))
+    return float(np.linalg.norm(got64 - want64)) / max(float(np.linalg.norm(want64)), 1e-300)
 
 
 def _tap(spec: ConvSpec, data: np.ndarray, r: int, s: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Runs artifacts with TVM's runtime and numpy only: no compiler is loaded.
 
-    runner = tvm_winograd.load("resnet18.artifact")
-    logits = runner.run(x)
+runner = tvm_winograd.load("resnet18.artifact")
+logits = runner.run(x)
 """
 
 from __future__ import annotations
@@ -232,7 +232,9 @@ def _check_tensor(value: Any, wanted: Mapping[str, Any]) -> None:
         hint = ""
         if len(value.shape) == len(shape) and tuple(value.shape)[1:] == shape[1:]:
             hint = f"; the batch size is fixed, compile with --batch {value.shape[0]}"
-        raise InputError(f"input {name} has shape {tuple(value.shape)}, the model takes {shape}{hint}")
+        raise InputError(
+            f"input {name} has shape {tuple(value.shape)}, the model takes {shape}{hint}"
+        )
     if str(value.dtype) != dtype:
         raise InputError(
             f"input {name} has dtype {value.dtype}, the model takes {dtype}: convert it first, "

@@ -40,14 +40,22 @@ def _statement(stmt: Any) -> Any:
     if isinstance(stmt, tirx.SeqStmt):
         return tirx.SeqStmt([_statement(s) for s in stmt.seq])
     if isinstance(stmt, tirx.For):
-        kind = tirx.ForKind.VECTORIZED if stmt.kind == tirx.ForKind.VECTORIZED else tirx.ForKind.SERIAL
+        kind = (
+            tirx.ForKind.VECTORIZED if stmt.kind == tirx.ForKind.VECTORIZED else tirx.ForKind.SERIAL
+        )
         return tirx.For(stmt.loop_var, stmt.min, stmt.extent, kind, _statement(stmt.body))
     if isinstance(stmt, s_tir.SBlockRealize):
         b = stmt.block
         block = s_tir.SBlock(
-            b.iter_vars, b.reads, b.writes, b.name_hint, _statement(b.body),
+            b.iter_vars,
+            b.reads,
+            b.writes,
+            b.name_hint,
+            _statement(b.body),
             None if b.init is None else _statement(b.init),
-            b.alloc_buffers, b.match_buffers, {},
+            b.alloc_buffers,
+            b.match_buffers,
+            {},
         )
         return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, block)
     return stmt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import astuple, dataclass, fields
+from typing import Any
 
 from .errors import SpecError
 
@@ -137,10 +138,12 @@ class ConvSpec:
         found = _KEY.fullmatch(key)
         if found is None:
             raise SpecError(f"spec key {key!r}: the form is that of {_KEY_EXAMPLE}")
-        got = found.groupdict()
-        padding = tuple(int(v) for v in got.pop("padding").split("."))
-        texts = {name: got.pop(name) for name in ("dtype", "layout")}
-        return cls(**{k: int(v) for k, v in got.items()}, padding=padding, **texts)
+        values: dict[str, Any] = {
+            name: text if name in ("dtype", "layout", "padding") else int(text)
+            for name, text in found.groupdict().items()
+        }
+        values["padding"] = tuple(int(v) for v in values["padding"].split("."))
+        return cls(**values)
 
     def _in_layout(self, n: int, c: int, h: int, w: int) -> tuple[int, ...]:
         sizes = {"N": n, "C": c, "H": h, "W": w}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class Transforms:
         return at, g, bt
 
 
-@lru_cache(maxsize=None)
+@cache
 def cook_toom(m: int, r: int) -> Transforms:
     """The transforms of F(m, r): m outputs of an r-tap filter with m + r - 1 multiplications.
 

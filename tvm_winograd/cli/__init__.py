@@ -1,0 +1,50 @@
+"""`tvm-winograd`: parses, then calls a typed function. Commands import what they need lazily.
+
+Exit codes: 0 done, 1 a check failed, 2 bad usage or input. With --json, stdout carries one JSON
+document and everything else goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from ..errors import TvmWinogradError
+
+COMMANDS = {
+    "compile": "compile a model into an artifact folder",
+    "run": "run an artifact on an image or .npy file",
+    "verify": "check an artifact or model against float64",
+    "show": "show choices, schedules, IR, CUDA and resources of a model's convolutions",
+    "env": "show versions, compilers, devices and environment variables",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script. Returns the exit code."""
+    args = _parser().parse_args(argv)
+    command = import_module(f".{args.command}", __name__)
+    try:
+        return command.run(args)
+    except TvmWinogradError as error:
+        print(f"tvm-winograd {args.command}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tvm-winograd", description="Winograd convolution for CNNs, compiled by Apache TVM."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text)
+        import_module(f".{name}", __name__).add_arguments(sub)
+        sub.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    return parser

@@ -75,7 +75,8 @@ def _import(proto: Any, file: str) -> tuple[Any, dict[str, np.ndarray]]:
         missing = {word.strip() for word in str(error).rsplit(":", 1)[-1].split(",")}
         raise _unsupported(file, [n for n in proto.graph.node if n.op_type in missing]) from error
     except IMPORT_ERRORS as error:
-        raise ModelError(f"TVM's ONNX importer refused {file}: {error}") from error
+        hint = "; if the file fixes its batch inside, export it with a dynamic batch"
+        raise ModelError(f"TVM's ONNX importer refused {file}: {error}{hint}") from error
     mod["main"] = mod["main"].without_attr("params")
     arrays = {i.name: numpy_helper.to_array(i) for i in proto.graph.initializer}
     return mod, arrays

@@ -18,34 +18,94 @@ from ..errors import ModelError
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli")
 _AUTO_PADDED = ("Conv", "MaxPool", "AveragePool")
 _ROUNDS = 8  # of folding; each may reveal shapes to the next
+_SMALL = 1024  # elements; larger constants are no shapes
+_IR_VERSION = 8  # before 4, initializers had to be graph inputs too
 
 
 def prepare(proto: Any, batch: int | None) -> Any:
-    """A copy of `proto`, ready for TVM's importer.
+    """`proto` as a new model, ready for TVM's importer.
 
-    Initializers that are float arrays stay initializers (weights); integers and scalars become
-    Constant nodes, so that the importer sees their values.
+    Float arrays are initializers in it (weights); integers and scalars are Constant nodes, so
+    that the importer sees their values.
     """
-    proto = onnx.ModelProto.FromString(proto.SerializeToString())
-    graph = proto.graph
-    _check_domains(graph)
-    constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
-    inputs = [i for i in graph.input if i.name not in constants]
-    del graph.input[:]
-    graph.input.extend(inputs)
-    for value in inputs:
-        _bind_input(value, batch)
-    for output in graph.output:
-        output.type.tensor_type.ClearField("shape")
-    del graph.value_info[:]
+    _check_domains(proto.graph)
+    static = _Static(proto, batch)
     for _ in range(_ROUNDS):
-        shapes = _shapes(proto)
-        if not _fold(proto, constants, shapes):
+        if not static.fold():
             break
-    shapes = _shapes(proto)
-    nodes = [new for node in graph.node for new in _rewrite(node, shapes)]
-    _store(graph, nodes, constants)
-    return proto
+    shapes = static.shapes()
+    static.nodes = [new for node in static.nodes for new in _rewrite(node, shapes)]
+    return static.model()
+
+
+class _Static:
+    """A graph being folded: nodes left, values known."""
+
+    def __init__(self, proto: Any, batch: int | None) -> None:
+        graph = proto.graph
+        self.opsets = proto.opset_import
+        self.ir_version = max(proto.ir_version, _IR_VERSION)
+        self.nodes = list(graph.node)
+        self.constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
+        bound = [_bound_input(i, batch) for i in graph.input if i.name not in self.constants]
+        self.inputs = bound
+        self.outputs = [onnx.ValueInfoProto(name=o.name) for o in graph.output]
+        for output, given in zip(self.outputs, graph.output, strict=True):
+            output.type.tensor_type.elem_type = given.type.tensor_type.elem_type
+
+    def used(self) -> dict[str, np.ndarray]:
+        """The known values that a node or the outputs read."""
+        names = {n for node in self.nodes for n in node.input} | {o.name for o in self.outputs}
+        return {n: a for n, a in self.constants.items() if n in names}
+
+    def shapes(self) -> dict[str, list[int]]:
+        """All static shapes that shape inference finds. Weights go in by shape alone."""
+        used = self.used()
+        small = [numpy_helper.from_array(a, n) for n, a in used.items() if a.size <= _SMALL]
+        large = [_value_info(n, a) for n, a in used.items() if a.size > _SMALL]
+        try:
+            inferred = shape_inference.infer_shapes(
+                self._model(self.nodes, [*self.inputs, *large], small), data_prop=True
+            ).graph
+        except (shape_inference.InferenceError, onnx.checker.ValidationError) as error:
+            raise ModelError(
+                f"the ONNX graph's shapes do not fit together: {_first_line(error)}"
+            ) from error
+        shapes = {}
+        for value in (*inferred.value_info, *inferred.input, *inferred.output):
+            tensor = value.type.tensor_type
+            if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
+                shapes[value.name] = [d.dim_value for d in tensor.shape.dim]
+        return shapes
+
+    def fold(self) -> bool:
+        """Move every node whose inputs are known into `constants`; whether any was."""
+        shapes, kept = self.shapes(), []
+        for node in self.nodes:
+            computed = _compute(node, self.constants, shapes, self.opsets)
+            if computed is None:
+                kept.append(node)
+            else:
+                self.constants.update(zip(node.output, computed, strict=True))
+        changed = len(kept) < len(self.nodes)
+        self.nodes = kept
+        return changed
+
+    def model(self) -> Any:
+        """Float arrays as initializers, other constants as Constant nodes."""
+        used = self.used()
+        weights = {n: a for n, a in used.items() if a.dtype.kind == "f" and a.ndim > 0}
+        constants = [
+            helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array, name))
+            for name, array in used.items()
+            if name not in weights
+        ]
+        arrays = [numpy_helper.from_array(a, n) for n, a in weights.items()]
+        return self._model([*constants, *self.nodes], self.inputs, arrays)
+
+    def _model(self, nodes: list[Any], inputs: list[Any], initializers: list[Any]) -> Any:
+        graph = helper.make_graph(nodes, "static", inputs, self.outputs, initializers)
+        return helper.make_model(graph, opset_imports=self.opsets, ir_version=self.ir_version)
 
 
 def _check_domains(graph: Any) -> None:
@@ -58,8 +118,9 @@ def _check_domains(graph: Any) -> None:
         )
 
 
-def _bind_input(value: Any, batch: int | None) -> None:
-    """Give an input its static shape."""
+def _bound_input(value: Any, batch: int | None) -> Any:
+    """An input with its static shape."""
+    value = onnx.ValueInfoProto.FromString(value.SerializeToString())
     tensor = value.type.tensor_type
     if tensor.elem_type != onnx.TensorProto.FLOAT:
         kind = onnx.TensorProto.DataType.Name(tensor.elem_type)
@@ -79,45 +140,7 @@ def _bind_input(value: Any, batch: int | None) -> None:
     bound = batch or dims[0].dim_value or 1
     dims[0].ClearField("dim_param")
     dims[0].dim_value = bound
-
-
-def _shapes(proto: Any) -> dict[str, list[int]]:
-    """All static shapes that shape inference finds."""
-    try:
-        inferred = shape_inference.infer_shapes(proto, data_prop=True, strict_mode=True).graph
-    except (shape_inference.InferenceError, onnx.checker.ValidationError) as error:
-        raise ModelError(
-            f"the ONNX graph's shapes do not fit together: {error}; if it fixes its batch inside, "
-            "export it with a dynamic batch"
-        ) from error
-    shapes = {}
-    for value in (*inferred.value_info, *inferred.input, *inferred.output):
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
-            shapes[value.name] = [d.dim_value for d in tensor.shape.dim]
-    return shapes
-
-
-def _fold(proto: Any, constants: dict[str, np.ndarray], shapes: dict[str, list[int]]) -> bool:
-    """Compute every node whose inputs are known into `constants`; whether any was."""
-    graph = proto.graph
-    kept = []
-    for node in graph.node:
-        computed = _compute(node, constants, shapes, proto.opset_import)
-        if computed is None:
-            kept.append(node)
-        else:
-            constants.update(zip(node.output, computed, strict=True))
-    changed = len(kept) < len(graph.node)
-    kept = [onnx.NodeProto.FromString(n.SerializeToString()) for n in kept]
-    del graph.node[:]
-    graph.node.extend(kept)
-    used = {name for node in kept for name in node.input} | {o.name for o in graph.output}
-    del graph.initializer[:]
-    graph.initializer.extend(
-        numpy_helper.from_array(array, name) for name, array in constants.items() if name in used
-    )
-    return changed
+    return value
 
 
 def _compute(
@@ -132,12 +155,7 @@ def _compute(
     graphs = any(a.HasField("g") or a.graphs for a in node.attribute)
     if graphs or node.op_type in _RANDOM or any(name not in constants for name in names):
         return None
-    inputs = [
-        helper.make_tensor_value_info(
-            n, helper.np_dtype_to_tensor_dtype(constants[n].dtype), constants[n].shape
-        )
-        for n in dict.fromkeys(names)
-    ]
+    inputs = [_value_info(n, constants[n]) for n in dict.fromkeys(names)]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output]
     alone = helper.make_model(
         helper.make_graph([node], "fold", inputs, outputs), opset_imports=opsets
@@ -189,18 +207,11 @@ def _explicit_pads(node: Any, shapes: dict[str, list[int]]) -> None:
     node.attribute.extend([*kept, helper.make_attribute("pads", before + after)])
 
 
-def _store(graph: Any, nodes: list[Any], constants: dict[str, np.ndarray]) -> None:
-    """Write nodes and constants back: float arrays as initializers, the rest as Constant nodes."""
-    used = {name for node in nodes for name in node.input} | {o.name for o in graph.output}
-    needed = {name: array for name, array in constants.items() if name in used}
-    weights = {n: a for n, a in needed.items() if a.dtype.kind == "f" and a.ndim > 0}
-    shapelike = [
-        helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array, name))
-        for name, array in needed.items()
-        if name not in weights
-    ]
-    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
-    del graph.node[:]
-    graph.node.extend([*shapelike, *nodes])
-    del graph.initializer[:]
-    graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in weights.items())
+def _value_info(name: str, array: np.ndarray) -> Any:
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

@@ -1,9 +1,9 @@
 """The only file that knows the order of the passes.
 
-    import     fold batch norm (and bias) into convolutions, decompose what is left
-    convs      group each convolution with its epilogue, choose, lower to our PrimFuncs
-    rest       legalise and fuse everything else
-    schedules  ours first, then dlight or the plain CPU rule
+import     fold batch norm (and bias) into convolutions, decompose what is left
+convs      group each convolution with its epilogue, choose, lower to our PrimFuncs
+rest       legalise and fuse everything else
+schedules  ours first, then dlight or the plain CPU rule
 """
 
 from __future__ import annotations

@@ -104,8 +104,6 @@ def output(
 ) -> te.Tensor:
     """The output tensor in the spec's layout: epilogue(value(n, k, h, w)), cast last.
 
-    Its block carries the layout as attribute "layout", for schedules.
-
     Args:
         extra: the tensors of `placeholders`.  value: in the accumulation dtype.
     """
@@ -113,13 +111,29 @@ def output(
     def compute(*index: Expr) -> Expr:
         at = dict(zip(spec.layout, index, strict=True))
         out = value(at["N"], at["C"], at["H"], at["W"])
-        rest = list(extra)
-        if epilogue.bias:
-            out = out + rest.pop(0)[at["C"]]
-        if epilogue.residual:
-            out = out + rest.pop(0)[index].astype(spec.acc)
-        if epilogue.relu:
-            out = tirx.max(out, tirx.const(0, spec.acc))
-        return out.astype(spec.out_dtype)
+        return apply_epilogue(out, spec, epilogue, extra, at["C"], index)
 
-    return te.compute(spec.output_shape, compute, name=name, attrs={"layout": spec.layout})
+    return te.compute(spec.output_shape, compute, name=name)
+
+
+def apply_epilogue(
+    value: Expr,
+    spec: ConvSpec,
+    epilogue: Epilogue,
+    extra: Sequence[Any],
+    k: Expr,
+    index: Sequence[Expr],
+) -> Expr:
+    """`value` of the accumulation dtype + bias + residual, ReLU, cast: the element at `index`.
+
+    Args:
+        extra: [B], [R], as TE tensors or TIR buffers.  index: in the output, of filter `k`.
+    """
+    rest = list(extra)
+    if epilogue.bias:
+        value = value + rest.pop(0)[k]
+    if epilogue.residual:
+        value = value + rest.pop(0)[tuple(index)].astype(spec.acc)
+    if epilogue.relu:
+        value = tirx.max(value, tirx.const(0, spec.acc))
+    return value.astype(spec.out_dtype)

@@ -12,6 +12,7 @@ K and the output map are padded to whole tiles here, so only direct_P (loads) an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..errors import UnsupportedError
 from ..shapes import ConvSpec, Epilogue
 from . import common
 from .common import Expr, ceil_div, product
+from .store import scatter
 
 BLOCKS = ("direct_P", "direct_Y", "direct_O")
 
@@ -130,43 +132,40 @@ def weight_transform(w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
     return te.compute(weight_shape(spec, tiling), compute, name="direct_W")
 
 
-def conv(
-    data: te.Tensor,
-    w: te.Tensor,
-    extra: list[te.Tensor],
-    spec: ConvSpec,
-    epilogue: Epilogue,
-    tiling: Tiling,
-) -> te.Tensor:
-    """The convolution of `data` (spec.layout) with the packed weights, epilogue included.
+def prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> Expr:
+    """PrimFunc main(X, W[, B][, R], O), unscheduled.
+
+    direct_O counts output elements when the tiling is trivial, else it counts like direct_Y.
 
     Raises:
         UnsupportedError: `applies` or `illegal` gives a reason.
     """
     if reason := applies(spec) or illegal(spec, tiling):
         raise UnsupportedError(reason)
-    source = _staged(data, spec, tiling) if tiling.staged else data
-    y = _accumulate(source, w, spec, tiling)
-
-    def value(n: Expr, k: Expr, h: Expr, w: Expr) -> Expr:
-        if tiling.trivial:
-            return y[n, k, h, w]
-        if tiling.flat:
-            h, w = 0, h * spec.ow + w
-        kt, ht, wt = tiling.k_tile, tiling.h_tile, tiling.w_tile
-        return y[n, k // kt, h // ht, w // wt, h % ht, w % wt, k % kt]
-
-    return common.output(spec, epilogue, extra, value, "direct_O")
-
-
-def prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> object:
-    """PrimFunc main(X, W[, B][, R], O), unscheduled."""
     data, extra = common.placeholders(spec, epilogue)
     w = te.placeholder(weight_shape(spec, tiling), weight_dtype(spec, tiling), name="W")
-    return te.create_prim_func([data, w, *extra, conv(data, w, extra, spec, epilogue, tiling)])
+    y = _accumulate(_staged(data, spec, tiling) if tiling.staged else data, w, spec, tiling)
+    if not tiling.trivial:
+        func = te.create_prim_func([data, w, *extra, y])
+        return scatter(func, spec, epilogue, lambda index: _place(index, spec, tiling), "direct_O")
+    out = common.output(spec, epilogue, extra, lambda n, k, h, w: y[n, k, h, w], "direct_O")
+    return te.create_prim_func([data, w, *extra, out])
 
 
-def weight_func(spec: ConvSpec, tiling: Tiling) -> object:
+def _place(
+    index: Sequence[Expr], spec: ConvSpec, tiling: Tiling
+) -> tuple[tuple[Expr, Expr, Expr, Expr], list[Expr]]:
+    """(n, k, h, w) of an element of direct_Y, and the conditions under which it exists."""
+    n, kb, hb, wb, hi, wi, ki = index
+    z = sizes(spec, tiling)
+    k, h, w = kb * tiling.k_tile + ki, hb * tiling.h_tile + hi, wb * tiling.w_tile + wi
+    guards = [k < spec.k] * (z.kb * tiling.k_tile != spec.k)
+    guards += [h < z.oh] * (z.hb * tiling.h_tile != z.oh)
+    guards += [w < z.ow] * (z.wb * tiling.w_tile != z.ow)
+    return (n, k, w // spec.ow, w % spec.ow) if tiling.flat else (n, k, h, w), guards
+
+
+def weight_func(spec: ConvSpec, tiling: Tiling) -> Expr:
     """PrimFunc main(W, packed), unscheduled."""
     w = te.placeholder(spec.weight_shape, spec.dtype, name="W")
     return te.create_prim_func([w, weight_transform(w, spec, tiling)])

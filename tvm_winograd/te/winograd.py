@@ -6,8 +6,8 @@ Lavin and Gray, arXiv 1509.09308, equations 11 and 12; the four steps of algorit
     wino_T  B^T d               (c, p, alpha, alpha)
     wino_V  (B^T d) B           V, tile-shaped
     wino_M  sum_c U * V         M, tile-shaped          the batched GEMM
-    wino_Z  A^T M               (k, p, m, alpha)
-    wino_Y  (A^T M) A           (k, p, m, m)
+    wino_Z  A^T M               (k, p, m, alpha)       k and p tile-shaped
+    wino_Y  (A^T M) A           (k, p, m, m)           k and p tile-shaped
     wino_O  scatter, epilogue   the output in the spec's layout
 
 p counts m x m output tiles, row-major over (n, tile row, tile column), or (tile row, tile column,
@@ -17,6 +17,7 @@ K, C and P are padded to whole tiles here, so only wino_D (loads) and wino_O (st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ from ..shapes import ConvSpec, Epilogue
 from ..transforms import Transforms, cook_toom
 from . import common
 from .common import Expr, ceil_div, mixed_radix, product, unmix
+from .store import scatter
 
 BLOCKS = ("wino_D", "wino_T", "wino_V", "wino_M", "wino_Z", "wino_Y", "wino_O")
 
@@ -120,7 +122,9 @@ def weight_transform(w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
 
     def tap(k: Expr, c: Expr, j: Expr, s: Expr) -> Expr:
         inside = tirx.all(k < spec.k, c < spec.c)
-        return tirx.if_then_else(inside, w[k, c, j, s].astype("float32"), tirx.const(0.0, "float32"))
+        return tirx.if_then_else(
+            inside, w[k, c, j, s].astype("float32"), tirx.const(0.0, "float32")
+        )
 
     gg = te.compute(
         (z.kb * z.bk, z.c_pad, t.alpha, 3),
@@ -149,26 +153,55 @@ def conv(
     Raises:
         UnsupportedError: `applies(spec)` gives a reason.
     """
-    if reason := applies(spec):
-        raise UnsupportedError(reason)
-    t, z = cook_toom(tiling.m, 3), sizes(spec, tiling)
-    v = _input_transform(data, spec, tiling, t, z)
-    m = _gemm(u, v, tiling, t, z)
-    y = _output_transform(m, tiling, t, z)
+    z, y = sizes(spec, tiling), _tiles(data, u, spec, tiling)
 
     def value(n: Expr, k: Expr, h: Expr, w: Expr) -> Expr:
-        return y[k, tile_index(spec, z, n, h // t.m, w // t.m), h % t.m, w % t.m]
+        m = tiling.m
+        p = tile_index(spec, z, n, h // m, w // m)
+        k_index = (k // z.bk, *unmix(tiling.k_tile, k % z.bk))
+        p_index = (p // z.bp, *unmix(tiling.p_tile, p % z.bp))
+        return y[(*k_index, *p_index, h % m, w % m)]
 
     return common.output(spec, epilogue, extra, value, "wino_O")
 
 
-def prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> object:
-    """PrimFunc main(X, U[, B][, R], O), unscheduled."""
+def prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> Expr:
+    """PrimFunc main(X, U[, B][, R], O), unscheduled; wino_O counts output elements."""
     data, extra = common.placeholders(spec, epilogue)
     u = te.placeholder(weight_shape(spec, tiling), "float32", name="U")
-    return te.create_prim_func(
-        [data, u, *extra, conv(data, u, extra, spec, epilogue, tiling)]
-    )
+    return te.create_prim_func([data, u, *extra, conv(data, u, extra, spec, epilogue, tiling)])
+
+
+def tiled_prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> Expr:
+    """The same, but wino_O counts like wino_Y: (Kb, *k_tile, Pb, *p_tile, m, m).
+
+    For schedules that fuse everything: whatever is ragged, their regions are whole tiles.
+    """
+    data, extra = common.placeholders(spec, epilogue)
+    u = te.placeholder(weight_shape(spec, tiling), "float32", name="U")
+    func = te.create_prim_func([data, u, *extra, _tiles(data, u, spec, tiling)])
+    z, m, nk = sizes(spec, tiling), tiling.m, 1 + len(tiling.k_tile)
+
+    def place(index: Sequence[Expr]) -> tuple[tuple[Expr, Expr, Expr, Expr], list[Expr]]:
+        *kp, i, j = index
+        k = kp[0] * z.bk + mixed_radix(tiling.k_tile, kp[1:nk])
+        p = kp[nk] * z.bp + mixed_radix(tiling.p_tile, kp[nk + 1 :])
+        n, row, col = tile_position(spec, z, p)
+        h, w = row * m + i, col * m + j
+        guards = [k < spec.k] * (z.kb * z.bk != spec.k) + [p < z.p] * (z.pb * z.bp != z.p)
+        guards += [h < spec.oh] * (z.rows * m != spec.oh) + [w < spec.ow] * (z.cols * m != spec.ow)
+        return (n, k, h, w), guards
+
+    return scatter(func, spec, epilogue, place, "wino_O")
+
+
+def _tiles(data: te.Tensor, u: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
+    """wino_D to wino_Y."""
+    if reason := applies(spec):
+        raise UnsupportedError(reason)
+    t, z = cook_toom(tiling.m, 3), sizes(spec, tiling)
+    m = _gemm(u, _input_transform(data, spec, tiling, t, z), tiling, t, z)
+    return _output_transform(m, t)
 
 
 def _input_transform(
@@ -227,21 +260,18 @@ def _gemm(u: te.Tensor, v: te.Tensor, tiling: Tiling, t: Transforms, z: Sizes) -
     return te.compute(shape, compute, name="wino_M")
 
 
-def _output_transform(m: te.Tensor, tiling: Tiling, t: Transforms, z: Sizes) -> te.Tensor:
-    def at(e: Expr, k: Expr, p: Expr) -> Expr:
-        k_index = (k // z.bk, *unmix(tiling.k_tile, k % z.bk))
-        return m[(e, *k_index, p // z.bp, *unmix(tiling.p_tile, p % z.bp))]
+def _output_transform(m: te.Tensor, t: Transforms) -> te.Tensor:
+    """Tile-shaped like M: with flat k and p a schedule would get M's bounding box."""
+    outer = m.shape[1:]
 
-    k_pad, p_pad = z.kb * z.bk, z.pb * z.bp
-    a_m = te.compute(
-        (k_pad, p_pad, t.m, t.alpha),
-        lambda k, p, i, b: common.select_row(
-            t.at, i, lambda j: at(j * t.alpha + b, k, p), "float32"
-        ),
-        name="wino_Z",
-    )
-    return te.compute(
-        (k_pad, p_pad, t.m, t.m),
-        lambda k, p, i, j: common.select_row(t.at, j, lambda b: a_m[k, p, i, b], "float32"),
-        name="wino_Y",
-    )
+    def rows(*index: Expr) -> Expr:
+        *kp, i, b = index
+        return common.select_row(t.at, i, lambda j: m[(j * t.alpha + b, *kp)], "float32")
+
+    a_m = te.compute((*outer, t.m, t.alpha), rows, name="wino_Z")
+
+    def columns(*index: Expr) -> Expr:
+        *kp, i, j = index
+        return common.select_row(t.at, j, lambda b: a_m[(*kp, i, b)], "float32")
+
+    return te.compute((*outer, t.m, t.m), columns, name="wino_Y")

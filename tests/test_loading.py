@@ -1,0 +1,58 @@
+"""Which module of an artifact fits which GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvm_winograd.errors import ArtifactError
+from tvm_winograd.loading import choose_module, parse_device
+
+
+def module(arch: str, kind: str = "cubin", shared: int = 0) -> dict:
+    functions = [{"name": "f"}, {"name": "g", "shared_bytes": shared}]
+    return {"name": f"{arch}-{kind}", "arch": arch, "kind": kind, "functions": functions}
+
+
+MODULES = [
+    module("sm_80", shared=120_000),
+    module("sm_86"),
+    module("sm_90"),
+    module("sm_90a"),
+    module("sm_75", "ptx"),
+]
+
+
+@pytest.mark.parametrize(
+    "cc, wanted",
+    [
+        (75, "sm_75-ptx"),
+        (80, "sm_80-cubin"),
+        (86, "sm_86-cubin"),
+        (89, "sm_86-cubin"),  # same generation, lower minor number
+        (90, "sm_90-cubin"),
+        (100, "sm_75-ptx"),
+        (120, "sm_75-ptx"),
+    ],
+)
+def test_the_best_module_is_chosen(cc, wanted):
+    assert choose_module(MODULES, cc, 160_000)["name"] == wanted
+
+
+def test_code_that_does_not_fit_is_not_chosen():
+    assert choose_module([MODULES[0], MODULES[-1]], 86, 101_376)["name"] == "sm_75-ptx"
+    for modules, cc in [(MODULES[:4], 75), (MODULES[:4], 120), (MODULES[:1], 86), ([], 90)]:
+        with pytest.raises(ArtifactError, match=rf"sm_{cc}.*Compile with --arch sm_{cc}"):
+            choose_module(modules, cc, 101_376)
+    with pytest.raises(ArtifactError, match=r"sm_80-cubin \(cubin for sm_80\)"):
+        choose_module(MODULES[:1], 70, 101_376)
+
+
+def test_devices():
+    assert parse_device(None, "llvm") == (1, 0) and parse_device("cuda:3", "cuda") == (2, 3)
+    for device, target, message in [
+        ("tpu", "llvm", "supported are cpu, cuda"),
+        ("cuda", "llvm", "compiled for llvm; compile with --target cuda"),
+        ("cpu", "cuda", "compiled for cuda; compile with --target llvm"),
+    ]:
+        with pytest.raises(ArtifactError, match=message):
+            parse_device(device, target)

@@ -1,0 +1,54 @@
+"""Arguments and output that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+MODEL_HELP = "resnet18/34/50/101/152, an .onnx or a .pt2 file"
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """--target, --arch, --batch, --weights"""
+    parser.add_argument("--target", choices=("llvm", "cuda"), default="llvm")
+    parser.add_argument("--arch", help="of cuda: e.g. sm_90 or sm_90,sm_86 (default sm_90)")
+    parser.add_argument("--batch", type=int, help="images per run (default: the model's, or 1)")
+    parser.add_argument("--weights", help=".safetensors or .npz (default: seeded random)")
+
+
+def progress_printer() -> Callable[[str], None]:
+    """A function that shows a step and the seconds so far, on stderr."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console, start = Console(stderr=True, highlight=False), time.perf_counter()
+
+    def show(text: str) -> None:
+        console.print(f"[dim]{time.perf_counter() - start:6.1f} s[/dim]  {escape(text)}")
+
+    return show
+
+
+def print_json(value: Any) -> None:
+    """The one document of --json."""
+    json.dump(value, sys.stdout, indent=2)
+    print()
+
+
+def print_table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
+    """A table on stdout, as wide as it needs where stdout is no terminal."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200)
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row))
+    console.print(table)

@@ -1,0 +1,67 @@
+"""tvm-winograd compile MODEL -o ARTIFACT"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from .common import MODEL_HELP, add_model_options, print_json, print_table, progress_printer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument("-o", "--output", required=True, metavar="ARTIFACT", help="folder to write")
+    add_model_options(parser)
+    parser.add_argument("--dtype", default="float32", help="float32 is what exists for now")
+    parser.add_argument("--logs", metavar="DIR", help="tuning tables, before the shipped ones")
+    parser.add_argument("--algorithm", default="auto", help="for every convolution it applies to")
+    parser.add_argument("--labels", metavar="FILE", help="class names, one per line")
+    parser.add_argument("--compiler", choices=("nvrtc", "nvcc"), default="nvrtc")
+    parser.add_argument("--no-ptx", action="store_true", help="no PTX for future GPUs")
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..compiler import compile as compile_model
+
+    artifact = compile_model(
+        args.model,
+        target=args.target,
+        arch=args.arch,
+        output=args.output,
+        batch=args.batch,
+        dtype=args.dtype,
+        weights=args.weights,
+        logs=args.logs,
+        algorithm=args.algorithm,
+        labels=_labels(args.labels),
+        compiler=args.compiler,
+        ptx=not args.no_ptx,
+        progress=progress_printer(),
+    )
+    if args.json:
+        print_json({"artifact": str(artifact.path), **artifact.manifest})
+    else:
+        for module in artifact.manifest["modules"]:
+            _print_module(module)
+        print(f"wrote {artifact.path}")
+    return 0
+
+
+def _labels(path: str | None) -> list[str] | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"labels file {path}: {error}") from error
+
+
+def _print_module(module: dict[str, Any]) -> None:
+    rows = [
+        [layer["name"], layer["spec"], layer["epilogue"], layer["kernel"], layer["source"]]
+        for layer in module["layers"]
+    ]
+    columns = ["layer", "convolution", "epilogue", "kernel", "source"]
+    print_table(f"{module['name']}: {len(rows)} convolutions", columns, rows)

@@ -1,0 +1,46 @@
+"""tvm-winograd show MODEL"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .common import MODEL_HELP, add_model_options, print_json, print_table
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument("--layer", metavar="NAME", help="one convolution (default: all)")
+    parser.add_argument(
+        "--what",
+        default="choice",
+        choices=("choice", "config", "trace", "ir", "cuda", "resources"),
+    )
+    add_model_options(parser)
+    parser.add_argument("--logs", metavar="DIR", help="tuning tables, before the shipped ones")
+    parser.add_argument("--algorithm", default="auto", help="for every convolution it applies to")
+
+
+def run(args: argparse.Namespace) -> int:
+    from .. import inspect
+    from ..conv import hardware_for
+    from ..frontend import load_model
+
+    hardware = hardware_for(args.target, args.arch)
+    model = load_model(args.model, batch=args.batch, weights=args.weights)
+    layers = inspect.layers_of(model, hardware, logs=args.logs, algorithm=args.algorithm)
+    entries = inspect.describe(inspect.pick(layers, args.layer), hardware, args.what)
+    if args.json:
+        print_json(entries)
+    elif args.what == "choice":
+        rows = [_row(entry["choice"]) for entry in entries]
+        columns = ["layer", "convolution", "epilogue", "kernel", "source", "reason"]
+        print_table(f"{args.model} for {hardware.arch}", columns, rows)
+    else:
+        for entry in entries:
+            print(f"# {entry['layer']}: {entry['function']}\n{entry[args.what]}")
+    return 0
+
+
+def _row(choice: dict[str, Any]) -> list[Any]:
+    return [choice[k] for k in ("name", "spec", "epilogue", "kernel", "source", "reason")]

@@ -1,0 +1,100 @@
+"""Every environment variable this package reads, and what it finds on this machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from typing import Any
+
+# name -> meaning; all of them, read nowhere else under another name
+VARIABLES = {
+    "CUDA_PATH": "a CUDA toolkit to take nvcc, headers and libraries from",
+    "CUDA_HOME": "the same, if CUDA_PATH is not set",
+    "CXX": "the C++ compiler that links compiled models",
+    "CC": "the same, if CXX is not set",
+    "TVM_NUM_THREADS": "threads of a model on the CPU (read by TVM)",
+}
+_PACKAGES = (
+    "tvm-winograd", "apache-tvm", "apache-tvm-ffi", "numpy", "cuda-bindings", "nvidia-cuda-nvrtc",
+    "nvidia-cuda-runtime", "nvidia-cuda-cccl", "onnx", "torch", "xgboost-cpu",
+)  # fmt: skip
+
+
+def collect() -> dict[str, Any]:
+    """Versions, compilers, devices and variables; JSON-able. Never raises for a missing part."""
+    return {
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "host_compiler": _host_compiler(),
+        "cuda_compiler": _cuda_compiler(),
+        "cpu": _cpu(),
+        "gpus": _gpus(),
+        "architectures": _architectures(),
+        "variables": {name: os.environ.get(name) for name in VARIABLES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _host_compiler() -> str:
+    from .build import host_compiler
+    from .errors import BuildError
+
+    try:
+        return host_compiler()
+    except BuildError as error:
+        return f"none: {error}"
+
+
+def _cuda_compiler() -> str:
+    from .errors import BuildError
+    from .nvrtc import compiler_version
+
+    try:
+        return compiler_version("nvrtc")
+    except BuildError as error:
+        return f"none: {error}"
+
+
+def _cpu() -> dict[str, Any]:
+    from .gpu import host_cpu
+
+    cpu = host_cpu()
+    return {"name": cpu.cpu, "vector_bits": cpu.vector_bits, "cores": cpu.cores}
+
+
+def _gpus() -> list[dict[str, Any]]:
+    """Asked of the driver itself; empty without one."""
+    import ctypes
+
+    from .libraries import load_driver
+
+    driver = load_driver()
+    count = ctypes.c_int()
+    if driver is None or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    found = []
+    for index in range(count.value):
+        name = ctypes.create_string_buffer(256)
+        driver.cuDeviceGetName(name, 256, index)
+        parts = []
+        for attribute in (75, 76):  # compute capability, major and minor
+            value = ctypes.c_int()
+            driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, index)
+            parts.append(str(value.value))
+        found.append({"name": name.value.decode(), "arch": "sm_" + "".join(parts)})
+    return found
+
+
+def _architectures() -> list[str]:
+    from .gpu import GPUS
+
+    return list(GPUS)

@@ -1,0 +1,113 @@
+"""The debug ladder of one model: choice > config > trace > IR > CUDA > resources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tvm.s_tir as s_tir
+
+from .compiler import make_chooser
+from .conv import CompiledConv
+from .errors import UnsupportedError
+from .frontend import Model
+from .gpu import Hardware, make_target
+from .passes.fold_batch_norm import fold_batch_norm
+from .passes.group_convs import group_convs
+from .passes.lower_convs import Layer, lower_convs
+
+WHAT = ("choice", "config", "trace", "ir", "cuda", "resources")
+
+
+def layers_of(
+    model: Model, hardware: Hardware, *, logs: Any = None, algorithm: str = "auto"
+) -> list[Layer]:
+    """Every convolution of a model with its choice; nothing is compiled."""
+    mod, params, _ = fold_batch_norm(model.mod, model.params)
+    chooser = make_chooser(hardware, logs, algorithm)
+    return lower_convs(group_convs(mod), params, chooser)[2]
+
+
+def pick(layers: list[Layer], name: str | None) -> list[Layer]:
+    """The layer called `name`, or all.
+
+    Raises:
+        UnsupportedError: no such layer; the message lists them.
+    """
+    chosen = [layer for layer in layers if name in (None, layer.name)]
+    if not chosen:
+        have = ", ".join(layer.name for layer in layers) or "none"
+        raise UnsupportedError(f"layer {name!r}: the model's convolutions are {have}")
+    return chosen
+
+
+def describe(layers: Iterable[Layer], hardware: Hardware, what: str) -> list[dict[str, Any]]:
+    """One dict per distinct function: {layer, function, <what>}.
+
+    Raises:
+        UnsupportedError: an unknown `what`, or device code of a CPU target.
+    """
+    if what not in WHAT:
+        raise UnsupportedError(f"what={what!r}: there are {', '.join(WHAT)}")
+    if what in ("cuda", "resources") and hardware.kind != "cuda":
+        raise UnsupportedError(f"--what {what} needs --target cuda")
+    show = _SHOWS[what]
+    seen: set[str] = set()
+    out = []
+    for layer in layers:
+        if layer.function in seen and what not in ("choice", "config"):
+            continue
+        seen.add(layer.function)
+        out.append({"layer": layer.name, "function": layer.function, what: show(layer, hardware)})
+    return out
+
+
+def _choice(layer: Layer, hardware: Hardware) -> dict[str, Any]:
+    return layer.as_dict()
+
+
+def _config(layer: Layer, hardware: Hardware) -> str:
+    return json.dumps(layer.choice.as_dict()["config"])
+
+
+def _trace(layer: Layer, hardware: Hardware) -> str:
+    """The schedule's primitives as Python."""
+    kernel, config = layer.choice.kernel, layer.choice.config
+    if kernel.schedule is None:
+        return "scheduled by TVM's dlight rules: no trace"
+    sch = s_tir.Schedule(kernel.prim_func(layer.spec, layer.epilogue, config))
+    with make_target(hardware):
+        kernel.schedule(sch, config, hardware)
+    return str(sch.trace)
+
+
+def _compiled(layer: Layer, hardware: Hardware) -> CompiledConv:
+    return CompiledConv(layer.spec, layer.epilogue, hardware, layer.choice)
+
+
+def _ir(layer: Layer, hardware: Hardware) -> str:
+    from .conv import scheduled
+
+    mod, _ = scheduled(layer.spec, layer.epilogue, hardware, layer.choice)
+    return mod["conv"].script()
+
+
+def _cuda(layer: Layer, hardware: Hardware) -> str:
+    return _compiled(layer, hardware).source()
+
+
+def _resources(layer: Layer, hardware: Hardware) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    return [asdict(r) for r in _compiled(layer, hardware).resources()]
+
+
+_SHOWS: dict[str, Callable[[Layer, Hardware], Any]] = {
+    "choice": _choice,
+    "config": _config,
+    "trace": _trace,
+    "ir": _ir,
+    "cuda": _cuda,
+    "resources": _resources,
+}

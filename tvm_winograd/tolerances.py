@@ -1,0 +1,31 @@
+"""The one table of error limits: relative Frobenius error against float64, zero-mean data.
+
+One rounding costs up to 2^-24 = 6e-8 in float32; sums of products that partly cancel let it grow
+with the square root of the terms. F(4x4) multiplies by up to 8 and adds back, which costs about a
+digit; F(2x2) about a factor of 2. 16-bit results carry their own last rounding (2^-11, 2^-8).
+"""
+
+from __future__ import annotations
+
+from .shapes import ConvSpec
+
+# (out dtype, algorithm) -> limit
+TOLERANCES = {
+    ("float32", "direct"): 1e-6,
+    ("float32", "winograd-f2"): 1e-6,
+    ("float32", "winograd-f4"): 5e-6,
+    ("float16", "direct"): 5e-4,
+    ("float16", "winograd-f2"): 5e-4,
+    ("float16", "winograd-f4"): 5e-4,
+    ("bfloat16", "direct"): 4e-3,
+    ("bfloat16", "winograd-f2"): 4e-3,
+    ("bfloat16", "winograd-f4"): 4e-3,
+    ("int32", "direct"): 0.0,  # integers are exact
+}
+# A network's error over that of a direct float32 evaluation of the same weights and input.
+NETWORK_RATIO = 2.0
+
+
+def tolerance(spec: ConvSpec, algorithm: str) -> float:
+    """The limit for a convolution computed by `algorithm`."""
+    return TOLERANCES[spec.out_dtype, algorithm]

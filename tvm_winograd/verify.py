@@ -1,0 +1,155 @@
+"""Is an artifact right? Each convolution alone, and the network, against float64.
+
+The functions of the artifact itself are called, one by one, on the input that each layer really
+gets. With bias and residual zero, f(x) - f(-x) undoes a fused ReLU exactly, so the error is that
+of the bare convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import peers, reference
+from .artifact import Artifact
+from .errors import ModelError, UnsupportedError
+from .evaluate import evaluate
+from .frontend import Model, load_model
+from .frontend.weights import random_images
+from .passes.fold_batch_norm import fold_batch_norm
+from .shapes import ConvSpec, Epilogue
+from .tolerances import NETWORK_RATIO, tolerance
+
+_SEED = 20_261  # of the verification input; not a calibration seed anyone would choose
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """Relative error of one convolution alone."""
+
+    name: str
+    algorithm: str
+    error: float
+    limit: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.limit
+
+
+@dataclass(frozen=True)
+class Report:
+    """What verification found. `peer` is the direct float32 evaluation we compare with."""
+
+    module: str
+    error: float
+    peer: str
+    peer_error: float
+    layers: list[LayerResult] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= NETWORK_RATIO * self.peer_error and all(r.ok for r in self.layers)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.error / self.peer_error, "ok": self.ok}
+
+
+def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> Model:
+    """The model an artifact was compiled from.
+
+    Raises:
+        ModelError: the manifest does not say enough, or `model` is another one.
+    """
+    source = artifact.manifest["model"] or {}
+    batch = artifact.manifest["inputs"][0]["shape"][0]
+    if model is None and source.get("kind") == "builtin":
+        model = source["name"]
+    if model is None:
+        raise ModelError(f"the artifact was made from {source}: name that model to verify it")
+    loaded = load_model(model, batch=batch, weights=weights, seed=source.get("seed", 0))
+    for key in ("name", "sha256", "weights"):
+        if source.get(key) != loaded.source.get(key):
+            raise ModelError(
+                f"the artifact was made from another model: {key} is {source.get(key)} there and "
+                f"{loaded.source.get(key)} here; give the same model and weights"
+            )
+    return loaded
+
+
+def verify(
+    artifact: Artifact,
+    model: Model,
+    *,
+    layers: bool = True,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Run every check on this machine's device.
+
+    Args:
+        model: what the artifact was compiled from (`load_source`).
+        layers: also each convolution alone.
+    """
+    runner = artifact.load()
+    rng = np.random.default_rng(_SEED)
+    inputs = [random_images(rng, t.shape) for t in model.inputs]
+    results = _check_layers(runner, model, inputs, progress) if layers else []
+    progress("network in float64")
+    want = evaluate(model.mod, model.params, inputs)
+    progress("network in direct float32")
+    peer, conv = _peer()
+    theirs = evaluate(model.mod, model.params, inputs, dtype="float32", conv=conv)
+    got = runner.run(*inputs)
+    outputs = list(got) if isinstance(got, tuple) else [got]
+    return Report(runner.module["name"], _worst(outputs, want), peer, _worst(theirs, want), results)
+
+
+def _worst(got: list[np.ndarray], want: list[np.ndarray]) -> float:
+    return max(reference.relative_error(g, w) for g, w in zip(got, want, strict=True))
+
+
+def _peer() -> tuple[str, Any]:
+    try:
+        peers.torch_conv(ConvSpec(1, 1, 3, 3, 1), np.zeros((1, 1, 3, 3)), np.zeros((1, 1, 3, 3)))
+    except UnsupportedError:
+        return "numpy direct float32", None
+    return "torch direct float32", peers.torch_conv
+
+
+def _check_layers(
+    runner: Any, model: Model, inputs: list[np.ndarray], progress: Callable[[str], None]
+) -> list[LayerResult]:
+    """Each convolution of the folded network, on its real input rounded to its dtype."""
+    folded, params, _ = fold_batch_norm(model.mod, model.params)
+    entries = {layer["name"]: layer for layer in runner.module["layers"]}
+    results = []
+
+    def on_conv(index: int, name: str, spec: ConvSpec, x: Any, w: Any, y: Any) -> None:
+        entry = entries[name]
+        progress(f"layer {name}")
+        data = x.astype(spec.dtype)
+        want = reference.conv2d(spec, data, w)
+        error = reference.relative_error(bare_convolution(runner, entry, data), want)
+        algorithm = entry["algorithm"]
+        results.append(LayerResult(name, algorithm, error, tolerance(spec, algorithm)))
+
+    evaluate(folded, params, inputs, on_conv=on_conv)
+    return results
+
+
+def bare_convolution(runner: Any, layer: dict[str, Any], data: np.ndarray) -> np.ndarray:
+    """The layer's function as deployed, its epilogue undone: no bias, no residual, no ReLU."""
+    spec, epilogue = ConvSpec.from_key(layer["spec"]), Epilogue.from_key(layer["epilogue"])
+    packed = next(n for n in runner.param_names if n.startswith(f"{layer['name']}.packed."))
+    rest = [np.zeros((spec.k,), spec.acc)] * epilogue.bias
+    rest += [np.zeros(spec.output_shape, spec.out_dtype)] * epilogue.residual
+
+    def call(x: np.ndarray) -> np.ndarray:
+        return runner.call_function(
+            layer["function"], [x, runner.param(packed), *rest], spec.output_shape, spec.out_dtype
+        )
+
+    return call(data) - call(-data) if epilogue.relu else call(data)
