@@ -238,8 +238,8 @@ def _output_transform(sch: Schedule, config: Fused, layout: str, k_round: Loop, 
     blocks.unroll(sch, kb, pb, e, k1, k2, p1)
     sch.vectorize(p2)
     # No two lanes of a quarter warp write to one bank (NHWC: two of a half warp read from one).
-    axis, pad = (4, 4) if layout == "NHWC" else (3, 8)
-    sch.storage_align(shared, 0, axis, 32, pad)
+    axis, row, pad = (4, config.bp, 4) if layout == "NHWC" else (3, 4 * config.bp, 8)
+    sch.storage_align(shared, 0, axis, min(row, 32), pad)
 
 
 def _lanes(

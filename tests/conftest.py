@@ -7,7 +7,6 @@ import pytest
 from gpu import has_gpu
 
 
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if has_gpu():
         return

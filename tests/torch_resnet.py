@@ -1,4 +1,4 @@
-"""Plain torch ResNets with torchvision's parameter names, for tests (torchvision is no dependency)."""
+"""Plain torch ResNets with torchvision's parameter names: tests do without torchvision."""
 
 from __future__ import annotations
 

@@ -97,13 +97,11 @@ def build(
     """Compiles a lowered and scheduled module for `hardware`.
 
     Args:
-        mod: an IRModule of PrimFuncs, or of Relax functions and the PrimFuncs they call, or one
-            PrimFunc.
+        mod: an IRModule of PrimFuncs, maybe of Relax functions that call them, or a PrimFunc.
         hardware: `gpu.Gpu` or `gpu.Cpu`.
         compiler: of CUDA code, "nvrtc" or "nvcc".
         ptx: PTX of the architecture's level instead of machine code.
-        pipeline: "relax" lowers Relax functions to the virtual machine; "tir" takes PrimFuncs
-            only and refuses anything else.
+        pipeline: "relax" lowers Relax functions to the virtual machine; "tir" refuses them.
         pass_config: for the PassContext, e.g. {"tirx.use_async_copy": True}.
 
     Returns:

@@ -14,7 +14,7 @@ from .errors import BuildError, UnsupportedError
 from .frontend import Model, load_model
 from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, parse_archs
 from .passes.pipeline import Dump, Lowered, lower
-from .select import Choice, choose
+from .select import Choice, choose, kernels_of
 from .shapes import ConvSpec, Epilogue
 
 DTYPES = ("float32",)
@@ -74,6 +74,7 @@ def compile(
         progress(f"lowering for {name}")
         chooser = make_chooser(hw, folder, algorithm, configs or {}, progress)
         lowered = lower(loaded.mod, loaded.params, hw, chooser, dump)
+        _check_names(configs or {}, lowered)
         for note in lowered.notes:
             progress(f"note: {note}")
         progress(f"compiling {len(lowered.functions)} functions for {name}")
@@ -93,8 +94,9 @@ def make_chooser(
     """The function (layer name, spec, epilogue) -> Choice of one compilation.
 
     Raises:
-        UnsupportedError: `folder` does not exist.
+        UnsupportedError: `folder` does not exist, or the algorithm not on this hardware.
     """
+    kernels_of(algorithm, hardware)
     if folder is not None and not folder.is_dir():
         raise UnsupportedError(f"logs folder {folder} does not exist; give a folder of tables")
     rows: list[logs.Row] = []
@@ -116,6 +118,14 @@ def make_chooser(
             return choose(spec, epilogue, hardware, config=config, rows=rows)
 
     return chooser
+
+
+def _check_names(configs: Mapping[str, Any], lowered: Lowered) -> None:
+    names = [layer.name for layer in lowered.layers]
+    if unknown := [name for name in configs if name not in names]:
+        raise UnsupportedError(
+            f"configs for {', '.join(unknown)}: the model's convolutions are {', '.join(names)}"
+        )
 
 
 def _hardware(target: str, arch: str | list[str] | None) -> list[Hardware]:

@@ -70,14 +70,15 @@ class Runner:
         """Use `load`."""
         import tvm_ffi
 
+        self._path = path
         self.manifest = manifest
         self.module = module
         self.device = tvm_ffi.device("cuda" if device[0] == CUDA else "cpu", device[1])
         self._stream: int | None = None  # of the last run
         file = path / module["file"]
         try:
-            library = tvm_ffi.load_module(str(file))
-            self._vm = library["vm_load_executable"]()
+            self._library = tvm_ffi.load_module(str(file))
+            self._vm = self._library["vm_load_executable"]()
             self._vm["vm_initialization"](*device, _POOLED, CPU, 0, _POOLED)
             self._main = self._vm["main"]
         except (RuntimeError, AttributeError) as error:
@@ -85,6 +86,36 @@ class Runner:
                 f"{file} cannot be loaded: {error}; compile the model again"
             ) from error
         self._params = load_params(file.parent, len(module["params"]["names"]), device)
+
+    @property
+    def labels(self) -> list[str] | None:
+        """Class names, if the artifact has them."""
+        name = self.manifest["labels"]
+        return None if name is None else (self._path / name).read_text("utf-8").splitlines()
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The module's parameters on the device, by name: transformed weights and biases."""
+        return dict(zip(self.module["params"]["names"], self._params, strict=True))
+
+    def call_function(
+        self, name: str, args: Sequence[Any], shape: Sequence[int], dtype: str
+    ) -> np.ndarray:
+        """One kernel of the module, called alone (`verify` does).
+
+        Args:
+            name: a function of the manifest.
+            args: its arguments but for the output: numpy arrays or tensors of `params`.
+            shape, dtype: of the output.
+        """
+        function = self._library.get_function(name, query_imports=True)
+        with self._on(None) as handle:
+            tensors = [self._upload(a) if isinstance(a, np.ndarray) else a for a in args]
+            poison = np.full(tuple(shape), np.nan).astype(_numpy_dtype(dtype))
+            out = self._upload(poison)  # an element that is not written shows
+            function(*tensors, out)
+            self._wait(handle)
+            return self._download(out)
 
     def run(self, *inputs: Any, stream: Any = None) -> Any:
         """Runs the model once.

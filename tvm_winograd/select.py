@@ -54,6 +54,18 @@ def candidates(
     Raises:
         UnsupportedError: an algorithm that does not exist on this target.
     """
+    asked = kernels_of(algorithm, hardware)
+    reasons = {k.name: k.supports(spec, epilogue, hardware) for k in asked}
+    refused = {name: why for name, why in reasons.items() if why is not None}
+    return [k for k in asked if k.name not in refused], refused
+
+
+def kernels_of(algorithm: str, hardware: Hardware) -> list[Kernel]:
+    """All kernels of an algorithm on this target, preferred first.
+
+    Raises:
+        UnsupportedError: there is none.
+    """
     if algorithm not in ALGORITHMS:
         raise UnsupportedError(f"algorithm={algorithm!r}: there are {', '.join(ALGORITHMS)}")
     asked = [k for k in KERNELS if k.target == hardware.kind and _matches(k, algorithm)]
@@ -63,9 +75,7 @@ def candidates(
             f"algorithm={algorithm!r} has no kernel for {hardware.kind} yet; "
             f"there are auto, winograd, {', '.join(have)}"
         )
-    reasons = {k.name: k.supports(spec, epilogue, hardware) for k in asked}
-    refused = {name: why for name, why in reasons.items() if why is not None}
-    return [k for k in asked if k.name not in refused], refused
+    return asked
 
 
 def choose(

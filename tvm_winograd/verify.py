@@ -143,13 +143,14 @@ def _check_layers(
 def bare_convolution(runner: Any, layer: dict[str, Any], data: np.ndarray) -> np.ndarray:
     """The layer's function as deployed, its epilogue undone: no bias, no residual, no ReLU."""
     spec, epilogue = ConvSpec.from_key(layer["spec"]), Epilogue.from_key(layer["epilogue"])
-    packed = next(n for n in runner.param_names if n.startswith(f"{layer['name']}.packed."))
+    params, prefix = runner.params, f"{layer['name']}.packed."
+    packed = next(value for name, value in params.items() if name.startswith(prefix))
     rest = [np.zeros((spec.k,), spec.acc)] * epilogue.bias
     rest += [np.zeros(spec.output_shape, spec.out_dtype)] * epilogue.residual
 
     def call(x: np.ndarray) -> np.ndarray:
         return runner.call_function(
-            layer["function"], [x, runner.param(packed), *rest], spec.output_shape, spec.out_dtype
+            layer["function"], [x, packed, *rest], spec.output_shape, spec.out_dtype
         )
 
     return call(data) - call(-data) if epilogue.relu else call(data)

@@ -32,7 +32,6 @@ def run(args: argparse.Namespace) -> int:
     output = runner.run(x)
     seconds = runner.time(x, repeats=args.repeats)
     first = output[0] if isinstance(output, tuple) else output
-    labels = runtime.read_labels(args.artifact, runner.manifest)
     report = {
         "module": runner.module["name"],
         "device": str(runner.device),
@@ -40,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         "median_ms": statistics.median(seconds) * 1e3,
         "min_ms": min(seconds) * 1e3,
         "output_shape": list(first.shape),
-        "top": top_classes(first, args.top, labels),
+        "top": top_classes(first, args.top, runner.labels),
     }
     if args.json:
         print_json(report)

@@ -38,13 +38,16 @@ def apply_schedules(
 
 def schedule_function(
     func: tirx.PrimFunc, choice: Choice | None, hardware: Hardware
-) -> tuple[tirx.PrimFunc, dict[str, str]]:
+) -> tuple[tirx.PrimFunc, dict[str, Any]]:
     """One function and its report entry; the current target must be that of `hardware`."""
     if choice is not None and choice.kernel.schedule is not None:
         sch = s_tir.Schedule(func)
         choice.kernel.schedule(sch, choice.config, hardware)
         done = sch.mod["main"]
-        return done, _entry(choice.kernel.name, choice.source, choice.reason)
+        entry = _entry(choice.kernel.name, choice.source, choice.reason)
+        if (shared := getattr(choice.config, "shared_bytes", None)) is not None:
+            entry["shared_bytes"] = shared  # the runtime keeps it off GPUs with less
+        return done, entry
     reason = choice.reason if choice else "no convolution: not ours"
     if hardware.kind == "llvm":
         sch = s_tir.Schedule(func)
@@ -54,7 +57,7 @@ def schedule_function(
     return done, _entry(f"dlight.{rule}", "fallback", reason)
 
 
-def _entry(schedule: str, source: str, reason: str) -> dict[str, str]:
+def _entry(schedule: str, source: str, reason: str) -> dict[str, Any]:
     return {"schedule": schedule, "source": source, "reason": reason}
 
 

@@ -114,7 +114,7 @@ class _Lowering(PyExprMutator):
         """The value of a parameter or constant."""
         if expr in self.names:
             return self.params[self.names[expr]]
-        return expr.value.numpy() if isinstance(expr, relax.Constant) else None
+        return expr.value.numpy() if isinstance(expr, tvm.ir.GenericConst) else None
 
     def _param(self, name: str, value: np.ndarray) -> relax.Var:
         """A new parameter of the network."""

@@ -1,0 +1,119 @@
+"""The whole path on llvm: three ways in, one result; what the manifest says; what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tvm_winograd
+from tvm_winograd import ConvSpec, TvmWinogradError, reference
+from tvm_winograd.evaluate import evaluate
+from tvm_winograd.frontend import load_model
+from tvm_winograd.frontend.builtin import resnet_model
+from tvm_winograd.frontend.resnet import ResNetConfig
+from tvm_winograd.schedules import direct_cpu
+from tvm_winograd.verify import verify
+
+SMALL = ResNetConfig("basic", (1, 2), 10, 3, 33, (16, 24))  # 33x33: odd maps all the way
+
+
+@pytest.fixture(scope="module")
+def model():
+    return resnet_model(SMALL, "small", batch=2)
+
+
+@pytest.fixture(scope="module")
+def artifact(model, tmp_path_factory):
+    return tvm_winograd.compile(model, output=tmp_path_factory.mktemp("a") / "small")
+
+
+@pytest.fixture(scope="module")
+def x(model):
+    return np.random.default_rng(1).standard_normal(model.inputs[0].shape).astype("float32")
+
+
+def test_result_and_verify(model, artifact, x):
+    want = evaluate(model.mod, model.params, [x])[0]
+    assert reference.relative_error(artifact.run(x), want) < 2e-6
+    report = verify(artifact, model)
+    assert report.ok and len(report.layers) == 8
+    assert max(r.error for r in report.layers) < 1e-6
+
+
+def test_verify_finds_a_wrong_weight(artifact, model):
+    """A check that cannot fail is none: other weights than the artifact's must fail it."""
+    from dataclasses import replace
+
+    wrong = dict(model.params)
+    wrong["layer2.1.conv2.weight"] = wrong["layer2.1.conv2.weight"] * np.float32(1.00001)
+    report = verify(artifact, replace(model, params=wrong))
+    assert not report.ok
+    assert [r.name for r in report.layers if not r.ok] == ["layer2.1.conv2"]
+
+
+def test_manifest(artifact):
+    module = artifact.manifest["modules"][0]
+    layers = {layer["name"]: layer for layer in module["layers"]}
+    assert list(layers)[:2] == ["conv1", "layer1.0.conv1"] and len(layers) == 8
+    assert layers["layer1.0.conv2"]["epilogue"] == "bias+residual+relu"
+    assert layers["layer2.0.downsample.0"]["epilogue"] == "bias"
+    for layer in layers.values():
+        assert layer["source"] in ("explicit", "log", "log-nearest", "default", "fallback")
+        assert layer["reason"] and layer["config"] is not None
+        ConvSpec.from_key(layer["spec"])
+    functions = {f["name"]: f for f in module["functions"]}
+    assert {layer["function"] for layer in layers.values()} <= set(functions)
+    assert all(f["source"] and f["reason"] and f["schedule"] for f in functions.values())
+
+
+@pytest.mark.parametrize("form", ["pt2", "onnx"])
+def test_other_frontends_agree(form, model, artifact, x, tmp_path):
+    torch = pytest.importorskip("torch")
+    from torch_resnet import torch_resnet
+
+    net, sample = torch_resnet(SMALL, model.params), (torch.from_numpy(x),)
+    path = tmp_path / f"small.{form}"
+    if form == "pt2":
+        torch.export.save(torch.export.export(net, sample), path)
+    else:
+        torch.onnx.export(net, sample, path, dynamo=True, external_data=False, verbose=False)
+    other = tvm_winograd.compile(path, output=tmp_path / form)
+    want = evaluate(model.mod, model.params, [x])[0]
+    direct = reference.relative_error(net(*sample).detach().numpy(), want)
+    assert reference.relative_error(other.run(x), want) <= 2 * direct
+    epilogues = [layer["epilogue"] for layer in other.manifest["modules"][0]["layers"]]
+    assert epilogues.count("bias+residual+relu") == 3
+
+
+def test_explicit_config_of_one_layer(model, tmp_path):
+    name, spec = "layer1.0.conv1", ConvSpec(2, 16, 9, 9, 16)
+    from tvm_winograd.gpu import host_cpu
+
+    config = direct_cpu.KERNEL.configs(spec, host_cpu())[-1]
+    made = tvm_winograd.compile(model, output=tmp_path / "a", configs={name: config})
+    layers = {layer["name"]: layer for layer in made.manifest["modules"][0]["layers"]}
+    assert [n for n, layer in layers.items() if layer["source"] == "explicit"] == [name]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"dtype": "float16"}, "float16.*float32"),
+        ({"target": "metal"}, "metal.*llvm, cuda"),
+        ({"arch": "sm_90"}, "target cuda"),
+        ({"target": "cuda", "arch": "sm_35"}, "sm_35.*sm_75"),
+        ({"logs": "no/such/folder"}, "no/such/folder"),
+        ({"algorithm": "fft"}, "fft.*auto"),
+        ({"batch": 3}, "batch"),
+        ({"configs": {"layer9.conv": None}}, "layer9.conv"),
+    ],
+)
+def test_refused_before_work_is_lost(options, match, model, tmp_path):
+    with pytest.raises(TvmWinogradError, match=match):
+        tvm_winograd.compile(model, output=tmp_path / "a", **options)
+    assert not (tmp_path / "a").exists()
+
+
+def test_unknown_model_is_refused():
+    with pytest.raises(TvmWinogradError, match="resnet18"):
+        load_model("resnet19")
