@@ -18,13 +18,8 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import direct
 from tvm_winograd.te.common import ceil_div
 
+from .cpu import FMA_LATENCY, REGISTER_TILE, uneven
 from .kernel import Kernel
-
-# vector bits -> (accumulators, preferred vectors of filters). AVX-512 has 32 registers and reads a
-# broadcast as an operand of the FMA; the others have 16, and a broadcast is an instruction.
-_REGISTERS = {512: (28, 1), 256: (12, 2), 128: (12, 2)}
-_FMA_LATENCY = 8  # independent FMAs that keep the pipes full: 2 pipes, 4 cycles
-
 
 @dataclass(frozen=True)
 class DirectCpuConfig:
@@ -76,7 +71,7 @@ def configs(spec: ConvSpec, hardware: Hardware) -> list[DirectCpuConfig]:
     if spec.groups > 1 and _filter_lanes(spec, hardware) == 1:
         return [DirectCpuConfig(hardware.lanes, 1, 1, hardware.lanes, False, True, depthwise=True)]
     lanes, flat = _filter_lanes(spec, hardware), direct.can_flatten(spec)
-    budget, preferred = _REGISTERS[hardware.vector_bits]
+    budget, preferred = REGISTER_TILE[hardware.vector_bits]
     out = []
     for vectors in sorted({1, 2, 4}, key=lambda v: (v != preferred, v)):
         if vectors > 1 and (spec.k // spec.groups) % (vectors * lanes):
@@ -85,7 +80,7 @@ def configs(spec: ConvSpec, hardware: Hardware) -> list[DirectCpuConfig]:
         for k_outer in (False, True):
             out.append(DirectCpuConfig(lanes, vectors, h, w, flat, k_outer))
         z = direct.sizes(spec, out[-1].tiling)
-        if _uneven(spec.n * z.hb * z.wb, hardware.cores):
+        if uneven(spec.n * z.hb * z.wb, hardware.cores):
             out[-2:] = out[:-3:-1]
     return [c for c in out if illegal(c, spec, hardware) is None]
 
@@ -163,18 +158,13 @@ def _pixels(spec: ConvSpec, vectors: int, budget: int, flat: bool) -> tuple[int,
 
     def cost(tile: tuple[int, int]) -> tuple[int, int]:
         h, w = tile
-        cycles = max(h * w * vectors, _FMA_LATENCY) + vectors
+        cycles = max(h * w * vectors, FMA_LATENCY) + vectors
         halo = (h * spec.stride + spec.r - 1) * (w * spec.stride + spec.s - 1)
         return ceil_div(oh, h) * ceil_div(ow, w) * cycles, halo
 
     most = budget // vectors
     tiles = [(h, w) for h in range(1, min(most, oh) + 1) for w in range(1, min(most // h, ow) + 1)]
     return min(tiles, key=cost)
-
-
-def _uneven(tasks: int, cores: int) -> bool:
-    """True when `tasks` equal tasks leave the cores idle for over a tenth of the time."""
-    return tasks < 0.9 * ceil_div(tasks, cores) * cores
 
 
 KERNEL = Kernel(

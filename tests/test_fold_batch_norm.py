@@ -188,7 +188,9 @@ def test_left_alone_with_a_reason(body, reason: str, shape: tuple[int, ...]) -> 
 
 
 # ResNet-50's own conditioning turns the float32 rounding of w' (6e-8) into 2e-6 at the logits
-@pytest.mark.parametrize(("name", "convs", "bound"), [("resnet18", 20, 1e-6), ("resnet50", 53, 6e-6)])
+@pytest.mark.parametrize(
+    ("name", "convs", "bound"), [("resnet18", 20, 1e-6), ("resnet50", 53, 6e-6)]
+)
 def test_resnets_lose_every_batch_norm(name: str, convs: int, bound: float) -> None:
     model = load_model(name)
     mod, params, report = fold_batch_norm(model.mod, model.params)

@@ -6,13 +6,13 @@ import dataclasses
 from functools import lru_cache
 
 import pytest
+from tvm_winograd.schedules import winograd_fused as fused
+from tvm_winograd.schedules.winograd_fused import KERNEL, Fused
 from winograd_cases import FULL, expected, operands, run
 
 from tvm_winograd import build, nvrtc, reference
 from tvm_winograd.cubin import resources
-from tvm_winograd.gpu import GPUS, Cpu, gpu_for
-from tvm_winograd.schedules import winograd_fused as fused
-from tvm_winograd.schedules.winograd_fused import KERNEL, Fused
+from tvm_winograd.gpu import GPUS, Cpu, gpu_for, make_target
 from tvm_winograd.serial import serialise
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.tolerances import tolerance
@@ -28,9 +28,11 @@ CONFIGS = list(
         [
             *DEFAULTS.values(),
             fused.portable(RESNET),
-            Fused(64, 32, 8, 8, 8, "kpkkp", "async", 2),
-            Fused(32, 32, 8, 16, 8, "eepkp", "registers", 4, unroll=False),
-            Fused(64, 16, 4, 16, 8, "eekpk", "async", 1),
+            Fused(tk=8, lanes="kpkkp", rounds=2),
+            Fused(bk=32, lanes="eepkp", weights="registers", unroll=False),
+            Fused(bp=16, bc=4, lanes="eekpk", rounds=1),
+            Fused(bk=16, bp=16, tk=4, tp=4, rounds=1),
+            Fused(bk=16, bp=64, tk=8, tp=16, lanes="eeppk", rounds=1),
             Fused(rounds=2, lanes="ekppk"),
         ]
     )
@@ -112,10 +114,13 @@ def test_shared_bytes_is_what_the_launch_asks_for(config: Fused) -> None:
         assert 0.9 * config.shared_bytes < asked <= config.shared_bytes
 
 
+class Stop(Exception):
+    """Ends a compilation early."""
+
+
 def launch_shared_bytes(mod: object) -> int:
-    """The dynamic shared memory of the one launch in `mod`, read after host and device split."""
+    """The dynamic shared memory of the one launch in `mod`, read when host and device part."""
     import tvm
-    from tvm_winograd.gpu import make_target
 
     calls: list[str] = []
 
@@ -124,16 +129,12 @@ def launch_shared_bytes(mod: object) -> int:
         def run_after_pass(self, mod: object, info: object) -> None:
             if info.name == "tirx.SplitHostDevice":
                 calls.extend(l for l in mod.script().splitlines() if "call_ffi_kernel" in l)
-                raise Done
+                raise Stop
 
-    class Done(Exception):
-        pass
-
+    context = tvm.transform.PassContext(config=dict(KERNEL.pass_config), instruments=[Spy()])
     target = make_target(SM90)
-    config = dict(KERNEL.pass_config)
-    with pytest.raises(Exception), target:
-        with tvm.transform.PassContext(config=config, instruments=[Spy()]):
-            tvm.compile(mod, target=target)
+    with pytest.raises(Stop), context, target:
+        tvm.compile(mod, target=target)
     (call,) = calls
     return int(call.split("T.int64(")[1].split(")")[0])
 
@@ -144,7 +145,7 @@ def test_default_source_overlaps_copies_and_arithmetic() -> None:
     loop = loop[: loop.index("\n  }")]
     assert loop.count("__syncthreads()") == 2
     assert loop.count("cp_async_legacy_cg_16_4_4(") == 8 * 16 * 64 // 4 // 256
-    assert loop.count("commit_group") == 1
+    assert loop.count("commit_group();") == 1
     # the weights' wait comes before the next copy starts, the next patch before the arithmetic
     assert loop.index("wait_group") < loop.index("X_ptr") < loop.index("cp_async_legacy")
     assert loop.index("cp_async_legacy") < loop.index("wino_M_local_ptr[0] = ")
@@ -176,6 +177,8 @@ def test_default_comes_first_and_every_config_is_legal() -> None:
         (Fused(lanes="ekkkp"), "sm_90", "5 bits"),
         (Fused(rounds=3), "sm_90", "rounds=3"),
         (Fused(bc=0), "sm_90", "positive integer"),
+        (Fused(bc=3), "sm_90", "evenly"),
+        (Fused(bk=256, tk=8, lanes="kkkkk"), "sm_90", "5 bits"),
         (Fused(weights="tma"), "sm_90", '"async" or "registers"'),
     ],
 )

@@ -92,6 +92,12 @@ def concat(attrs: Any, parts: tuple[np.ndarray, ...]) -> np.ndarray:
     return np.concatenate(parts, axis=int(attrs.axis))
 
 
+def split(attrs: Any, x: np.ndarray) -> tuple[np.ndarray, ...]:
+    where = attrs.indices_or_sections
+    parts = int(where) if isinstance(where, int) or hasattr(where, "value") else [*map(int, where)]
+    return tuple(np.split(x, parts, axis=int(attrs.axis)))
+
+
 def expand_dims(attrs: Any, x: np.ndarray) -> np.ndarray:
     return np.expand_dims(x, tuple(int(v) for v in attrs.axis))
 
@@ -141,6 +147,11 @@ OPS: dict[str, Op] = {
     "relax.log": elementwise(np.log),
     "relax.tanh": elementwise(np.tanh),
     "relax.abs": elementwise(np.abs),
+    "relax.isnan": elementwise(np.isnan),
+    "relax.where": elementwise(np.where),
+    "relax.equal": elementwise(np.equal),
+    "relax.less": elementwise(np.less),
+    "relax.greater": elementwise(np.greater),
     "relax.clip": clip,
     "relax.sigmoid": sigmoid,
     "relax.nn.relu": relu,
@@ -162,6 +173,7 @@ OPS: dict[str, Op] = {
     "relax.permute_dims": permute_dims,
     "relax.matmul": matmul,
     "relax.concat": concat,
+    "relax.split": split,
     "relax.expand_dims": expand_dims,
     "relax.squeeze": squeeze,
     "relax.broadcast_to": broadcast_to,

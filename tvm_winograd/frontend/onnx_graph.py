@@ -35,7 +35,8 @@ def prepare(proto: Any, batch: int | None) -> Any:
         if not static.fold():
             break
     shapes = static.shapes()
-    static.nodes = [new for node in static.nodes for new in _rewrite(node, shapes)]
+    static.nodes = [new for node in static.nodes for new in static.rewrite(node, shapes)]
+    static.pads_into_convs()
     return static.model()
 
 
@@ -72,7 +73,7 @@ class _Static:
             raise ModelError(
                 f"the ONNX graph's shapes do not fit together: {_first_line(error)}"
             ) from error
-        shapes = {}
+        shapes = {n: list(a.shape) for n, a in used.items()}
         for value in (*inferred.value_info, *inferred.input, *inferred.output):
             tensor = value.type.tensor_type
             if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
@@ -91,6 +92,57 @@ class _Static:
         changed = len(kept) < len(self.nodes)
         self.nodes = kept
         return changed
+
+    def rewrite(self, node: Any, shapes: dict[str, list[int]]) -> list[Any]:
+        """Nodes the importer handles better than `node`."""
+        if node.op_type == "Sum":
+            return _sum_as_adds(node)
+        if node.op_type == "Clip":
+            return self._clip(node)
+        if node.op_type in _AUTO_PADDED:
+            _explicit_pads(node, shapes)
+        return [node]
+
+    def _clip(self, node: Any) -> list[Any]:
+        """Clip with known bounds as Relu, or comparisons (imported, it would be a loop nest)."""
+        attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        names = dict(zip(("min", "max"), node.input[1:], strict=False))
+        if any(name and name not in self.constants for name in names.values()):
+            return [node]
+        bounds = attrs | {k: float(self.constants[name]) for k, name in names.items() if name}
+        value, new = node.input[0], []
+        for key, op in (("min", "Less"), ("max", "Greater")):
+            bound = bounds.get(key, np.nan)
+            if not np.isfinite(bound):
+                continue
+            out, limit = f"{node.output[0]}_{key}", f"{node.output[0]}_{key}_bound"
+            if key == "min" and bound == 0:
+                new.append(helper.make_node("Relu", [value], [out], node.name))
+            else:
+                self.constants[limit] = np.float32(bound)
+                beyond = helper.make_node(op, [value, limit], [f"{out}_beyond"], node.name)
+                chosen = [f"{out}_beyond", limit, value]
+                new += [beyond, helper.make_node("Where", chosen, [out], node.name)]
+            value = out
+        return [*new, helper.make_node("Identity", [value], [node.output[0]], node.name)]
+
+    def pads_into_convs(self) -> None:
+        """Zero Pads that only convolutions read become their padding (a Pad of its own would
+        cost a pass over memory, and TVM imports it as a bare loop nest)."""
+        outputs = {o.name for o in self.outputs}
+        for pad in [n for n in self.nodes if n.op_type == "Pad"]:
+            readers = [n for n in self.nodes if pad.output[0] in n.input]
+            widths = _zero_pad(pad, self.constants)
+            if widths is None or pad.output[0] in outputs:
+                continue
+            if all(n.op_type == "Conv" and n.input[0] == pad.output[0] for n in readers):
+                for conv in readers:
+                    conv.input[0] = pad.input[0]
+                    attrs = {a.name: helper.get_attribute_value(a) for a in conv.attribute}
+                    own = attrs.get("pads") or [0] * len(widths)
+                    total = [int(a + b) for a, b in zip(own, widths, strict=True)]
+                    _replace(conv, ("auto_pad", "pads"), "pads", total)
+                self.nodes.remove(pad)
 
     def model(self) -> Any:
         """Float arrays as initializers, other constants as Constant nodes."""
@@ -168,15 +220,6 @@ def _compute(
     return [np.asarray(value) for value in values]
 
 
-def _rewrite(node: Any, shapes: dict[str, list[int]]) -> list[Any]:
-    """Nodes the importer handles better than `node`."""
-    if node.op_type == "Sum":
-        return _sum_as_adds(node)
-    if node.op_type in _AUTO_PADDED:
-        _explicit_pads(node, shapes)
-    return [node]
-
-
 def _sum_as_adds(node: Any) -> list[Any]:
     """Sum of n as n - 1 additions (the importer would stack the operands and reduce)."""
     terms = list(node.input)
@@ -206,9 +249,31 @@ def _explicit_pads(node: Any, shapes: dict[str, list[int]]) -> None:
         small, large = total // 2, total - total // 2
         before.append(small if mode == "SAME_UPPER" else large)
         after.append(large if mode == "SAME_UPPER" else small)
-    kept = [a for a in node.attribute if a.name not in ("auto_pad", "pads")]
+    _replace(node, ("auto_pad", "pads"), "pads", before + after)
+
+
+def _zero_pad(node: Any, constants: dict[str, np.ndarray]) -> list[int] | None:
+    """The spatial widths (before, then after) of a Pad with zeros, or None if it is another."""
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    inputs = [constants.get(name) if name else None for name in node.input[1:]]
+    unknown = any(n and a is None for n, a in zip(node.input[1:], inputs, strict=True))
+    if unknown or attrs.get("mode", b"constant") != b"constant" or len(inputs) > 2:
+        return None
+    value = inputs[1] if len(inputs) > 1 else attrs.get("value")
+    if value is not None and float(value) != 0:
+        return None
+    given = inputs[0] if inputs else attrs["pads"]
+    pads = np.asarray(given).reshape(2, -1)
+    if pads.min() < 0 or pads[:, :2].any():
+        return None
+    return [int(v) for v in pads[:, 2:].reshape(-1)]
+
+
+def _replace(node: Any, old: tuple[str, ...], new: str, value: Any) -> None:
+    """Drop the attributes `old` of a node and set `new`."""
+    kept = [a for a in node.attribute if a.name not in old]
     del node.attribute[:]
-    node.attribute.extend([*kept, helper.make_attribute("pads", before + after)])
+    node.attribute.extend([*kept, helper.make_attribute(new, value)])
 
 
 def _value_info(name: str, array: np.ndarray) -> Any:
