@@ -21,6 +21,7 @@ from tvm_winograd.te.common import ceil_div
 from .cpu import FMA_LATENCY, REGISTER_TILE, uneven
 from .kernel import Kernel
 
+
 @dataclass(frozen=True)
 class DirectCpuConfig:
     """Knobs of the direct CPU schedule."""

@@ -25,6 +25,7 @@ from .blocks import loops_inside, move, unroll
 from .cpu import FMA_LATENCY, REGISTER_TILE, uneven
 from .kernel import Kernel
 
+
 @dataclass(frozen=True)
 class WinogradCpuConfig:
     """Knobs of the CPU Winograd schedule."""

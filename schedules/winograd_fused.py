@@ -144,22 +144,36 @@ def _input_transform(sch: Schedule, config: Fused, layout: str, step: Loop) -> N
     """V = B^T d B: a thread a patch; patches are loaded apart, to be fetched a step ahead."""
     v, t, d = (sch.get_sblock(name) for name in ("wino_V", "wino_T", "wino_D"))
     c, e, pb, p1, p0, p2 = blocks.move(sch, v, step)
-    order = [pb, p1, p0, c, p2] if layout == "NHWC" else [c, pb, p1, p0, p2]
-    sch.reorder(*order, e)
-    turn = blocks.deal(sch, order, config.warps)
+    patches = _patches(sch, config, layout, c, [pb, p1, p0], p2)
+    sch.reorder(*patches, e)
+    turn = blocks.deal(sch, patches, config.warps)
     sch.unroll(e)
     sch.storage_align(v, 0, 0, 32, V_PAD)
     blocks.unroll(sch, *blocks.move(sch, t, turn))
     c, p, a, b = blocks.move(sch, d, step)
-    order = [c, p]
-    if layout == "NHWC":
-        p, p2 = sch.split(p, [None, 4])
-        order = [p, c, p2]
-        sch.reorder(*order)
-    blocks.deal(sch, order, config.warps)
+    p, p2 = sch.split(p, [None, 4])
+    patches = _patches(sch, config, layout, c, [p], p2)
+    blocks.deal(sch, patches, config.warps)
     blocks.unroll(sch, a, b)
     for block in (t, d):
         sch.set_scope(block, 0, "local")
+
+
+def _patches(
+    sch: Schedule, config: Fused, layout: str, c: Loop, p: list[Loop], p2: Loop
+) -> list[Loop]:
+    """The patches of a step, reordered so that lanes run along contiguous memory.
+
+    NHWC: 8 channels of 4 neighbouring tiles. A thread's patches differ in the channel only,
+    for TVM keeps them in one array, the bounding box of their indices.
+    """
+    order = [c, *p, p2]
+    if layout == "NHWC":
+        turns = max(1, config.bc * config.bp // config.threads)
+        turn, c = sch.split(c, [turns, None])
+        order = [turn, *p, c, p2]
+    sch.reorder(*order)
+    return order
 
 
 def _pipeline(sch: Schedule, config: Fused, step: Loop) -> None:
@@ -197,5 +211,7 @@ KERNEL = Kernel(
     schedule=schedule,
     pack_weights=lambda w, spec, config: winograd.pack_weights(w, spec, config.tiling),
     weight_func=weight_func,
-    pass_config={"tirx.use_async_copy": True},
+    # TVM's storage rewrite turns a buffer of 16-byte accesses into one of float4, which its async
+    # copies do not understand.
+    pass_config={"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True},
 )

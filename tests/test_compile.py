@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tvm_winograd.schedules import direct_cpu
 
 import tvm_winograd
 from tvm_winograd import ConvSpec, TvmWinogradError, reference
@@ -11,7 +12,6 @@ from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import load_model
 from tvm_winograd.frontend.builtin import resnet_model
 from tvm_winograd.frontend.resnet import ResNetConfig
-from tvm_winograd.schedules import direct_cpu
 from tvm_winograd.verify import verify
 
 SMALL = ResNetConfig("basic", (1, 2), 10, 3, 33, (16, 24))  # 33x33: odd maps all the way

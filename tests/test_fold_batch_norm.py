@@ -44,9 +44,7 @@ class Net:
     def norm(self, x, name: str = "bn", axis: int = 1, channels: int = K, **attrs):
         names = ("weight", "bias", "running_mean", "running_var")
         arrays = [self.param(f"{name}.{n}", channels) for n in names]
-        return self.emit(
-            relax.op.nn.batch_norm(x, *arrays, axis=axis, training=False, **attrs)[0]
-        )
+        return self.emit(relax.op.nn.batch_norm(x, *arrays, axis=axis, training=False, **attrs)[0])
 
     def emit(self, expr):
         return self.builder.emit(expr)

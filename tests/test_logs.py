@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from tvm_winograd.schedules import KERNELS, winograd_fused
+from tvm_winograd.schedules.kernel import config_dict
 
 from tvm_winograd import ConvSpec, Epilogue, logs
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.schedules import KERNELS, winograd_fused
-from tvm_winograd.schedules.kernel import config_dict
 from tvm_winograd.select import choose
 
 SPEC, EPILOGUE = ConvSpec(8, 64, 56, 56, 64), Epilogue(bias=True, relu=True)

@@ -1,10 +1,10 @@
 """Which kernel, with which config, and the reason."""
 
 import pytest
+from tvm_winograd.schedules import winograd_fused
 
 from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError
 from tvm_winograd.gpu import GPUS, PORTABLE, Cpu, gpu_for, parse_archs
-from tvm_winograd.schedules import winograd_fused
 from tvm_winograd.select import choose
 
 H200, CPU = gpu_for("sm_90"), Cpu("znver4", 512, 2)
@@ -42,9 +42,9 @@ def test_forced_winograd_is_refused_with_the_reason(spec, why, hardware):
 
 
 def test_unknown_and_missing_algorithms():
-    with pytest.raises(TvmWinogradError, match="fft.*there are auto"):
+    with pytest.raises(TvmWinogradError, match=r"fft.*there are auto"):
         choose(RESNET, Epilogue(), H200, algorithm="fft")
-    with pytest.raises(TvmWinogradError, match="im2win.*no kernel for cuda"):
+    with pytest.raises(TvmWinogradError, match=r"im2win.*no kernel for cuda"):
         choose(RESNET, Epilogue(), H200, algorithm="im2win")
 
 

@@ -108,14 +108,10 @@ def test_portable_fits_every_gpu() -> None:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_shared_bytes_is_what_the_launch_asks_for(config: Fused) -> None:
-    for layout in ("NCHW", "NHWC"):
-        spec = dataclasses.replace(RAGGED, layout=layout)
-        asked = launch_shared_bytes(scheduled(spec, Epilogue(), config))
-        assert 0.9 * config.shared_bytes < asked <= config.shared_bytes
-
-
-class Stop(Exception):
-    """Ends a compilation early."""
+    """In NHWC, where M has the widest padding; TVM's packing may save V's padding."""
+    spec = dataclasses.replace(RAGGED, layout="NHWC")
+    asked = launch_shared_bytes(scheduled(spec, Epilogue(), config))
+    assert 0 <= config.shared_bytes - asked <= 4 * config.bc * 4
 
 
 def launch_shared_bytes(mod: object) -> int:
@@ -129,11 +125,11 @@ def launch_shared_bytes(mod: object) -> int:
         def run_after_pass(self, mod: object, info: object) -> None:
             if info.name == "tirx.SplitHostDevice":
                 calls.extend(l for l in mod.script().splitlines() if "call_ffi_kernel" in l)
-                raise Stop
+                raise RuntimeError("seen enough")
 
     context = tvm.transform.PassContext(config=dict(KERNEL.pass_config), instruments=[Spy()])
     target = make_target(SM90)
-    with pytest.raises(Stop), context, target:
+    with pytest.raises(RuntimeError, match="seen enough"), context, target:
         tvm.compile(mod, target=target)
     (call,) = calls
     return int(call.split("T.int64(")[1].split(")")[0])
@@ -170,14 +166,14 @@ def test_default_comes_first_and_every_config_is_legal() -> None:
     ("config", "arch", "reason"),
     [
         (Fused(), "sm_75", "cp.async"),
-        (Fused(weights="registers"), "sm_75", "registers a thread"),
+        (Fused(tk=32, lanes="eekpp"), "sm_90", "registers a thread"),
         (Fused(bc=32), "sm_86", "shared memory"),
         (Fused(tk=6), "sm_90", "multiples of 4"),
         (Fused(bk=40), "sm_90", "does not divide"),
         (Fused(lanes="ekkkp"), "sm_90", "5 bits"),
         (Fused(rounds=3), "sm_90", "rounds=3"),
         (Fused(bc=0), "sm_90", "positive integer"),
-        (Fused(bc=3), "sm_90", "evenly"),
+        (Fused(bk=16, bp=16, bc=2, tk=4, tp=4, rounds=1), "sm_90", "evenly"),
         (Fused(bk=256, tk=8, lanes="kkkkk"), "sm_90", "5 bits"),
         (Fused(weights="tma"), "sm_90", '"async" or "registers"'),
     ],

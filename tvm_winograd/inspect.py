@@ -13,9 +13,8 @@ from .conv import CompiledConv
 from .errors import UnsupportedError
 from .frontend import Model
 from .gpu import Hardware, make_target
-from .passes.fold_batch_norm import fold_batch_norm
-from .passes.group_convs import group_convs
-from .passes.lower_convs import Layer, lower_convs
+from .passes.lower_convs import Layer
+from .passes.pipeline import choose_layers
 
 WHAT = ("choice", "config", "trace", "ir", "cuda", "resources")
 
@@ -24,9 +23,8 @@ def layers_of(
     model: Model, hardware: Hardware, *, logs: Any = None, algorithm: str = "auto"
 ) -> list[Layer]:
     """Every convolution of a model with its choice; nothing is compiled."""
-    mod, params, _ = fold_batch_norm(model.mod, model.params)
     chooser = make_chooser(hardware, logs, algorithm)
-    return lower_convs(group_convs(mod), params, chooser)[2]
+    return choose_layers(model.mod, model.params, chooser)
 
 
 def pick(layers: list[Layer], name: str | None) -> list[Layer]:

@@ -1,6 +1,8 @@
-"""Other people's convolutions on the same weights, to compare our rounding errors with."""
+"""torch's convolutions on the same weights: a peer's rounding error, and a fast float64 truth."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -16,15 +18,43 @@ def torch_conv(spec: ConvSpec, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         x: input in `spec.layout`.  w: weights (k, c/groups, r, s).
     Returns:
         The output in `spec.layout`, float32.
+    Raises:
+        UnsupportedError: torch is not installed.
     """
+    return _conv(spec, x, w, "cpu", "float32")
+
+
+def cuda_conv64(spec: ConvSpec, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The convolution in float64 on the GPU, for references of large batches; as `torch_conv`."""
+    return _conv(spec, x, w, "cuda", "float64")
+
+
+def has_torch_cuda() -> bool:
+    """True if `cuda_conv64` can be used."""
+    try:
+        return bool(_torch().cuda.is_available())
+    except UnsupportedError:
+        return False
+
+
+def _torch() -> Any:
     try:
         import torch
     except ImportError as error:
         raise UnsupportedError(
             "comparing with torch needs torch: pip install 'tvm-winograd[torch]'"
         ) from error
+    return torch
+
+
+def _conv(spec: ConvSpec, x: np.ndarray, w: np.ndarray, device: str, dtype: str) -> np.ndarray:
+    torch = _torch()
+
+    def tensor(array: np.ndarray) -> Any:
+        return torch.from_numpy(np.require(array, dtype, ["C", "W"])).to(device)
+
     top, left, bottom, right = spec.padding
-    data = _tensor(to_nchw(np.asarray(x), spec.layout))
+    data = tensor(to_nchw(np.asarray(x), spec.layout))
     if (top, left) == (bottom, right):
         padding = (top, left)
     else:
@@ -32,17 +62,10 @@ def torch_conv(spec: ConvSpec, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         padding = (0, 0)
     out = torch.nn.functional.conv2d(
         data,
-        _tensor(w),
+        tensor(w),
         stride=spec.stride,
         padding=padding,
         dilation=spec.dilation,
         groups=spec.groups,
     )
-    return from_nchw(out.numpy(), spec.layout)
-
-
-def _tensor(array: np.ndarray) -> object:
-    """A float32 tensor; a copy where the array is not contiguous, writable float32."""
-    import torch
-
-    return torch.from_numpy(np.require(array, "float32", ["C", "W"]))
+    return from_nchw(out.cpu().numpy(), spec.layout)

@@ -16,7 +16,7 @@ import numpy as np
 from . import peers, reference
 from .artifact import Artifact
 from .errors import ModelError, UnsupportedError
-from .evaluate import evaluate
+from .evaluate import Conv, evaluate
 from .frontend import Model, load_model
 from .frontend.weights import random_images
 from .passes.fold_batch_norm import fold_batch_norm
@@ -94,11 +94,12 @@ def verify(
         layers: also each convolution alone.
     """
     runner = artifact.load()
+    truth = _truth(artifact)
     rng = np.random.default_rng(_SEED)
     inputs = [random_images(rng, t.shape) for t in model.inputs]
-    results = _check_layers(runner, model, inputs, progress) if layers else []
+    results = _check_layers(runner, model, inputs, truth, progress) if layers else []
     progress("network in float64")
-    want = evaluate(model.mod, model.params, inputs)
+    want = evaluate(model.mod, model.params, inputs, conv=truth)
     progress("network in direct float32")
     peer, conv = _peer()
     theirs = evaluate(model.mod, model.params, inputs, dtype="float32", conv=conv)
@@ -111,6 +112,13 @@ def _worst(got: list[np.ndarray], want: list[np.ndarray]) -> float:
     return max(reference.relative_error(g, w) for g, w in zip(got, want, strict=True))
 
 
+def _truth(artifact: Artifact) -> Conv:
+    """The float64 convolution: torch's on the GPU where a GPU is used anyway, else numpy's."""
+    if artifact.manifest["target"] == "cuda" and peers.has_torch_cuda():
+        return peers.cuda_conv64
+    return reference.conv2d
+
+
 def _peer() -> tuple[str, Any]:
     try:
         peers.torch_conv(ConvSpec(1, 1, 3, 3, 1), np.zeros((1, 1, 3, 3)), np.zeros((1, 1, 3, 3)))
@@ -120,7 +128,11 @@ def _peer() -> tuple[str, Any]:
 
 
 def _check_layers(
-    runner: Any, model: Model, inputs: list[np.ndarray], progress: Callable[[str], None]
+    runner: Any,
+    model: Model,
+    inputs: list[np.ndarray],
+    truth: Conv,
+    progress: Callable[[str], None],
 ) -> list[LayerResult]:
     """Each convolution of the folded network, on its real input rounded to its dtype."""
     folded, params, _ = fold_batch_norm(model.mod, model.params)
@@ -131,12 +143,12 @@ def _check_layers(
         entry = entries[name]
         progress(f"layer {name}")
         data = x.astype(spec.dtype)
-        want = reference.conv2d(spec, data, w)
+        want = truth(spec, data, w)
         error = reference.relative_error(bare_convolution(runner, entry, data), want)
         algorithm = entry["algorithm"]
         results.append(LayerResult(name, algorithm, error, tolerance(spec, algorithm)))
 
-    evaluate(folded, params, inputs, on_conv=on_conv)
+    evaluate(folded, params, inputs, conv=truth, on_conv=on_conv)
     return results
 
 

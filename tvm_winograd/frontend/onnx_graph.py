@@ -119,7 +119,7 @@ class _Static:
             if key == "min" and bound == 0:
                 new.append(helper.make_node("Relu", [value], [out], node.name))
             else:
-                self.constants[limit] = np.float32(bound)
+                self.constants[limit] = np.array(bound, "float32")
                 beyond = helper.make_node(op, [value, limit], [f"{out}_beyond"], node.name)
                 chosen = [f"{out}_beyond", limit, value]
                 new += [beyond, helper.make_node("Where", chosen, [out], node.name)]

@@ -20,8 +20,8 @@ from ..select import Choice
 from ..shapes import ConvSpec, Epilogue
 from .conv_spec import KERNEL_AXES, conv2d_spec, weight_to_oihw
 from .group_convs import COMPOSITE
+from .params import Params, keep_used_params, param_names
 
-Params = dict[str, np.ndarray]
 Chooser = Callable[[str, ConvSpec, Epilogue], Choice]
 
 
@@ -50,15 +50,13 @@ def lower_convs(
         choose: called once per layer with (name, spec, epilogue).
     """
     main = mod["main"]
-    count = int(main.attrs["num_input"])
-    names = dict(zip(main.params[count:], params, strict=True))
+    names = param_names(main, params)
     lowering = _Lowering(mod, choose, names, params)
     lowered = lowering.visit_expr(main)
     lowering.builder_.update_func(mod.get_global_var("main"), lowered)
     out = relax.transform.DeadCodeElimination()(lowering.builder_.get())
-    values = {**params, **lowering.new_params}
-    variables = {**{n: v for v, n in names.items()}, **lowering.new_vars}
-    out, kept = _only_used_params(out, variables, values, count)
+    names = {**names, **{v: n for n, v in lowering.new_vars.items()}}
+    out, kept = keep_used_params(out, names, {**params, **lowering.new_params})
     return out, kept, lowering.layers
 
 
@@ -155,15 +153,3 @@ def function_name(spec: ConvSpec, epilogue: Epilogue, choice: Choice) -> str:
 
 def _digest(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape))
-
-
-def _only_used_params(
-    mod: tvm.IRModule, variables: dict[str, relax.Var], values: Params, num_input: int
-) -> tuple[tvm.IRModule, Params]:
-    """The module whose "main" takes its inputs and just the parameters that it reads."""
-    main = mod["main"]
-    free = set(relax.analysis.free_vars(main.body))
-    kept = {n: v for n, v in variables.items() if v in free}
-    params = [*main.params[:num_input], *kept.values()]
-    mod["main"] = relax.Function(params, main.body, main.ret_ty, main.is_pure, main.attrs)
-    return mod, {n: values[n] for n in kept}

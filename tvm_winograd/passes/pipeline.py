@@ -17,9 +17,10 @@ from tvm import relax
 
 from ..gpu import Hardware, make_target
 from .apply_schedules import apply_schedules
-from .fold_batch_norm import fold_batch_norm
+from .fold_batch_norm import FoldReport, fold_batch_norm
 from .group_convs import group_convs
-from .lower_convs import Chooser, Layer, Params, lower_convs
+from .lower_convs import Chooser, Layer, lower_convs
+from .params import Params, fold_param_shapes
 
 Dump = Callable[[str, tvm.IRModule], None]
 
@@ -50,14 +51,7 @@ def lower(
         choose: (layer name, spec, epilogue) -> Choice.
         dump: called with (phase, module) after each phase.
     """
-    dump("imported", mod)
-    mod, params, report = fold_batch_norm(mod, params)
-    mod = tvm.transform.Sequential(_tidy_passes())(mod)
-    dump("folded", mod)
-    mod = group_convs(mod)
-    dump("grouped", mod)
-    mod, params, layers = lower_convs(mod, params, choose)
-    dump("lowered", mod)
+    mod, params, layers, report = _lower_convs(mod, params, choose, dump)
     with make_target(hardware):
         mod = tvm.transform.Sequential(_legalize_passes())(mod)
     dump("legalized", mod)
@@ -67,6 +61,26 @@ def lower(
     dump("scheduled", mod)
     notes = [f"batch norm {name} is not folded: {why}" for name, why in report.left.items()]
     return Lowered(mod, params, layers, functions, merge_pass_configs(layers), notes)
+
+
+def choose_layers(mod: tvm.IRModule, params: Params, choose: Chooser) -> list[Layer]:
+    """Every convolution of an imported network with its choice; nothing is scheduled."""
+    return _lower_convs(mod, params, choose, lambda phase, mod: None)[2]
+
+
+def _lower_convs(
+    mod: tvm.IRModule, params: Params, choose: Chooser, dump: Dump
+) -> tuple[tvm.IRModule, Params, list[Layer], FoldReport]:
+    dump("imported", mod)
+    mod, params, report = fold_batch_norm(mod, params)
+    mod = tvm.transform.Sequential(_tidy_passes())(mod)
+    mod, params = fold_param_shapes(mod, params)
+    dump("folded", mod)
+    mod = group_convs(mod)
+    dump("grouped", mod)
+    mod, params, layers = lower_convs(mod, params, choose)
+    dump("lowered", mod)
+    return mod, params, layers, report
 
 
 def merge_pass_configs(layers: list[Layer]) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""Shape changes of parameters, done once at compile time; and the parameter list of "main"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from .conv_spec import static_shape
+
+Params = dict[str, np.ndarray]
+_RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")
+
+
+def fold_param_shapes(mod: tvm.IRModule, params: Params) -> tuple[tvm.IRModule, Params]:
+    """reshape, permute_dims and the like of a parameter become a parameter of that shape.
+
+    Frontends emit them for each bias of a convolution and each weight of a linear layer.
+    """
+    main = mod["main"]
+    folding = _Folding(mod, param_names(main, params), params)
+    folding.builder_.update_func(mod.get_global_var("main"), folding.visit_expr(main))
+    out = relax.transform.DeadCodeElimination()(folding.builder_.get())
+    names = {**param_names(main, params), **{v: n for n, v in folding.made.items()}}
+    return keep_used_params(out, names, {**params, **folding.values})
+
+
+def param_names(main: relax.Function, params: Params) -> dict[relax.Var, str]:
+    """Variable -> name, for the parameters of "main" behind its num_input inputs."""
+    return dict(zip(main.params[int(main.attrs["num_input"]) :], params, strict=True))
+
+
+def keep_used_params(
+    mod: tvm.IRModule, names: dict[relax.Var, str], values: Params
+) -> tuple[tvm.IRModule, Params]:
+    """The module whose "main" takes its inputs and just those of the parameters that it reads."""
+    main = mod["main"]
+    free = set(relax.analysis.free_vars(main.body))
+    kept = {variable: name for variable, name in names.items() if variable in free}
+    params = [*main.params[: int(main.attrs["num_input"])], *kept]
+    mod["main"] = relax.Function(params, main.body, main.ret_ty, main.is_pure, main.attrs)
+    return mod, {name: values[name] for name in kept.values()}
+
+
+@mutator
+class _Folding(PyExprMutator):
+    def __init__(self, mod: tvm.IRModule, names: dict[relax.Var, str], params: Params) -> None:
+        super().__init__(mod)
+        self.names = dict(names)
+        self.values: Params = dict(params)
+        self.made: dict[str, relax.Var] = {}
+
+    def visit_var_binding_(self, binding: relax.VarBinding) -> None:
+        value = self._folded(binding.value)
+        if value is None or not isinstance(binding.var, relax.DataflowVar):
+            super().visit_var_binding_(binding)
+            return
+        source = self.names[binding.value.args[0]]
+        name = f"{source}.{'x'.join(map(str, value.shape))}"
+        if name not in self.made:
+            ty = relax.TensorType(value.shape, str(value.dtype))
+            self.made[name], self.values[name] = relax.Var(name.replace(".", "_"), ty), value
+        self.names[binding.var] = name
+        self.set_var_remap(binding.var, self.made[name])
+
+    def _folded(self, call: Any) -> np.ndarray | None:
+        """The array that `call` makes of a parameter, if it only changes the shape."""
+        if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
+            return None
+        if not call.args or call.args[0] not in self.names:
+            return None
+        array = self.values[self.names[call.args[0]]]
+        if call.op.name in _RESHAPES:
+            return array.reshape(static_shape(call))
+        if call.op.name == "relax.permute_dims":
+            axes = call.attrs.axes
+            order = [int(a) for a in axes] if axes else None
+            return np.ascontiguousarray(np.transpose(array, order))
+        return None
