@@ -41,19 +41,26 @@ def bind_warps(sch: Schedule, warp: Loop, lane: Loop) -> None:
     sch.bind(lane, "threadIdx.x")
 
 
-def deal(sch: Schedule, loops: Sequence[Loop], warps: int, vector: int = 1) -> Loop:
+def deal(
+    sch: Schedule,
+    loops: Sequence[Loop],
+    warps: int,
+    vector: int = 1,
+    outer: Sequence[Loop] = (),
+) -> Loop:
     """Deal the iterations of adjacent `loops` to the threads of a block, neighbours to neighbours.
 
     Args:
         vector: this many neighbours stay with one thread, as one vector access.
+        outer: loops around `loops` that every thread runs in full; unrolled.
     Returns:
         The unrolled loop over a thread's turns; ragged ends are predicated.
     """
     fused = sch.fuse(*loops)
     turn, warp, lane, *rest = sch.split(fused, [None, warps, WARP] + [vector] * (vector > 1))
-    sch.reorder(warp, lane, turn, *rest)
+    sch.reorder(warp, lane, *outer, turn, *rest)
     bind_warps(sch, warp, lane)
-    sch.unroll(turn)
+    unroll(sch, *outer, turn)
     if rest:
         sch.vectorize(rest[0])
     return turn

@@ -115,13 +115,11 @@ def _gemm_tile(sch: Schedule, config: Fused, p_block: Loop) -> tuple[Loop, Loop]
     block = sch.get_sblock("wino_M")
     sch.set_scope(block, 0, "local")
     e, kb, k1, k0, k2, pb, p1, p0, p2, c = blocks.move(sch, block, p_block)
-    step, channel = sch.split(c, [None, config.bc])
+    step, part, channel = sch.split(c, [None, config.bc // config.unroll, config.unroll])
     tile = [kb, pb, k1, p1, k2, p2]
-    e = _own(sch, config, e, k0, p0, [step, channel, *tile])
-    sch.reorder(step, channel, e)
-    blocks.unroll(sch, e, *tile)
-    if config.unroll:
-        sch.unroll(channel)
+    e = _own(sch, config, e, k0, p0, [step, part, channel, *tile])
+    sch.reorder(step, part, channel, e)
+    blocks.unroll(sch, channel, e, *tile)
     return step, channel
 
 
@@ -144,36 +142,31 @@ def _input_transform(sch: Schedule, config: Fused, layout: str, step: Loop) -> N
     """V = B^T d B: a thread a patch; patches are loaded apart, to be fetched a step ahead."""
     v, t, d = (sch.get_sblock(name) for name in ("wino_V", "wino_T", "wino_D"))
     c, e, pb, p1, p0, p2 = blocks.move(sch, v, step)
-    patches = _patches(sch, config, layout, c, [pb, p1, p0], p2)
-    sch.reorder(*patches, e)
-    turn = blocks.deal(sch, patches, config.warps)
+    turn = _deal_patches(sch, config, layout, c, [pb, p1, p0], p2, [e])
     sch.unroll(e)
     sch.storage_align(v, 0, 0, 32, V_PAD)
     blocks.unroll(sch, *blocks.move(sch, t, turn))
     c, p, a, b = blocks.move(sch, d, step)
     p, p2 = sch.split(p, [None, 4])
-    patches = _patches(sch, config, layout, c, [p], p2)
-    blocks.deal(sch, patches, config.warps)
+    _deal_patches(sch, config, layout, c, [p], p2, [a, b])
     blocks.unroll(sch, a, b)
     for block in (t, d):
         sch.set_scope(block, 0, "local")
 
 
-def _patches(
-    sch: Schedule, config: Fused, layout: str, c: Loop, p: list[Loop], p2: Loop
-) -> list[Loop]:
-    """The patches of a step, reordered so that lanes run along contiguous memory.
+def _deal_patches(
+    sch: Schedule, config: Fused, layout: str, c: Loop, p: list[Loop], p2: Loop, inner: list[Loop]
+) -> Loop:
+    """The patches of a step to threads, lanes along contiguous memory; returns the innermost turn.
 
-    NHWC: 8 channels of 4 neighbouring tiles. A thread's patches differ in the channel only,
-    for TVM keeps them in one array, the bounding box of their indices.
+    NHWC: lanes along channels of 4 neighbouring tiles. A thread's patches differ in the channel
+    only: TVM keeps them in one array, whose shape is the bounding box of their indices.
     """
-    order = [c, *p, p2]
-    if layout == "NHWC":
-        turns = max(1, config.bc * config.bp // config.threads)
-        turn, c = sch.split(c, [turns, None])
-        order = [turn, *p, c, p2]
-    sch.reorder(*order)
-    return order
+    turns = max(1, config.bc * config.bp // config.threads)
+    outer, c = sch.split(c, [turns, None])
+    patch = [*p, c, p2] if layout == "NHWC" else [c, *p, p2]
+    sch.reorder(outer, *patch, *inner)
+    return blocks.deal(sch, patch, config.warps, outer=[outer])
 
 
 def _pipeline(sch: Schedule, config: Fused, step: Loop) -> None:

@@ -8,6 +8,7 @@ from functools import lru_cache
 import pytest
 from tvm_winograd.schedules import winograd_fused as fused
 from tvm_winograd.schedules.winograd_fused import KERNEL, Fused
+from tvm_winograd.schedules.winograd_fused_config import LADDER
 from winograd_cases import FULL, expected, operands, run
 
 from tvm_winograd import build, nvrtc, reference
@@ -28,10 +29,10 @@ CONFIGS = list(
         [
             *DEFAULTS.values(),
             fused.portable(RESNET),
+            *LADDER,
             Fused(tk=8, lanes="kpkkp", rounds=2),
-            Fused(bk=32, lanes="eepkp", weights="registers", unroll=False),
-            Fused(bp=16, bc=4, lanes="eekpk", rounds=1),
-            Fused(bk=16, bp=16, tk=4, tp=4, rounds=1),
+            Fused(bk=32, lanes="eepkp", weights="registers", unroll=2),
+            Fused(bp=16, bc=4, unroll=4, lanes="eekpk", rounds=1),
             Fused(bk=16, bp=64, tk=8, tp=16, lanes="eeppk", rounds=1),
             Fused(rounds=2, lanes="ekppk"),
         ]
@@ -154,6 +155,14 @@ def test_portable_source_has_no_async_copy() -> None:
     assert loop[: loop.index("\n  }")].count("__syncthreads()") == 2
 
 
+def test_default_fills_the_gpu() -> None:
+    """Full blocks at batch 32, smaller ones at batch 1; the smallest where nothing fills it."""
+    assert fused.default(RESNET, SM90) == LADDER[0]
+    assert fused.default(dataclasses.replace(RESNET, n=1), SM90) == LADDER[-1]
+    assert fused.default(ConvSpec(n=1, c=64, h=56, w=56, k=64), SM90) == LADDER[2]
+    assert fused.default(RESNET, gpu_for("sm_75")) == Fused(weights="registers")
+
+
 def test_default_comes_first_and_every_config_is_legal() -> None:
     for gpu in GPUS.values():
         configs = KERNEL.configs(RESNET, gpu)
@@ -167,14 +176,15 @@ def test_default_comes_first_and_every_config_is_legal() -> None:
     [
         (Fused(), "sm_75", "cp.async"),
         (Fused(tk=32, lanes="eekpp"), "sm_90", "registers a thread"),
-        (Fused(bc=32), "sm_86", "shared memory"),
+        (Fused(bc=16), "sm_86", "shared memory"),
         (Fused(tk=6), "sm_90", "multiples of 4"),
         (Fused(bk=40), "sm_90", "does not divide"),
         (Fused(lanes="ekkkp"), "sm_90", "5 bits"),
         (Fused(rounds=3), "sm_90", "rounds=3"),
         (Fused(bc=0), "sm_90", "positive integer"),
-        (Fused(bk=16, bp=16, bc=2, tk=4, tp=4, rounds=1), "sm_90", "evenly"),
+        (Fused(bk=16, bp=16, bc=2, unroll=2, tk=4, tp=4, rounds=1), "sm_90", "evenly"),
         (Fused(bk=256, tk=8, lanes="kkkkk"), "sm_90", "5 bits"),
+        (Fused(unroll=3), "sm_90", "unroll=3"),
         (Fused(weights="tma"), "sm_90", '"async" or "registers"'),
     ],
 )
@@ -192,5 +202,5 @@ def test_supports_says_why_not() -> None:
 def test_config_survives_a_log() -> None:
     from tvm_winograd.schedules.kernel import config_dict
 
-    config = Fused(bc=4, lanes="ekppk")
+    config = Fused(bc=4, unroll=4, lanes="ekppk")
     assert KERNEL.make_config(config_dict(config)) == config

@@ -1,18 +1,20 @@
 """Direct convolution as tensor expressions: any filter, stride, dilation, groups, layout, dtype.
 
     direct_P  the input, zero-padded to whole tiles, in the accumulation dtype   (if staged)
+    direct_S  sums over c_chunk channels, tile-shaped                            (if chunked)
     direct_Y  the sum over (c, r, s), tile-shaped
     direct_O  epilogue and store, the output in the spec's layout
 
-With the trivial `Tiling()` there is no direct_P and direct_Y is a plain (n, k, oh, ow) nest that
-any generic scheduler can handle. A schedule with register tiles asks for tile-shaped arrays:
+With the trivial `Tiling()` there is no direct_P and direct_Y is a plain nest in the output's
+layout, which every generic scheduler can handle (dlight's GeneralReduction matches the loops of
+direct_Y and direct_O by position). A schedule with register tiles asks for tile-shaped arrays:
 K and the output map are padded to whole tiles here, so only direct_P (loads) and direct_O
 (stores) need guards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,10 +44,11 @@ class Tiling:
     flat: bool = False  # the map as one row of oh*ow pixels (see `can_flatten`)
     staged: bool = False  # direct_P exists
     wide_weights: bool = False  # packed weights in the accumulation dtype: no inner conversion
+    c_chunk: int = 0  # channels summed before the sum is added to the rest; 0: one running sum
 
     @property
     def trivial(self) -> bool:
-        """No tiles: the accumulator is a plain (n, k, oh, ow) array."""
+        """No tiles: the accumulator has the shape of the output."""
         return (self.k_tile, self.h_tile, self.w_tile) == (1, 1, 1) and not self.flat
 
 
@@ -79,6 +82,8 @@ def illegal(spec: ConvSpec, tiling: Tiling) -> str | None:
     """None if the tiling fits this convolution, else the reason why not."""
     if tiling.flat and not can_flatten(spec):
         return "flat tiles need a 1x1 filter, stride 1 and no padding"
+    if tiling.c_chunk and (tiling.trivial or (spec.c // spec.groups) % tiling.c_chunk):
+        return f"c_chunk={tiling.c_chunk} must divide c/groups={spec.c // spec.groups}, in tiles"
     if spec.groups > 1 and (spec.k // spec.groups) % tiling.k_tile:
         return f"k_tile={tiling.k_tile} must divide k/groups={spec.k // spec.groups}"
     return None
@@ -148,7 +153,12 @@ def prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> Expr:
     if not tiling.trivial:
         func = te.create_prim_func([data, w, *extra, y])
         return scatter(func, spec, epilogue, lambda index: _place(index, spec, tiling), "direct_O")
-    out = common.output(spec, epilogue, extra, lambda n, k, h, w: y[n, k, h, w], "direct_O")
+
+    def value(n: Expr, k: Expr, h: Expr, w: Expr) -> Expr:
+        at = {"N": n, "C": k, "H": h, "W": w}
+        return y[tuple(at[axis] for axis in spec.layout)]
+
+    out = common.output(spec, epilogue, extra, value, "direct_O")
     return te.create_prim_func([data, w, *extra, out])
 
 
@@ -199,33 +209,56 @@ def _staged(data: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
 
 
 def _accumulate(source: te.Tensor, w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
-    """direct_Y: (n, k, oh, ow) when trivial, else (n, Kb, Hb, Wb, h_tile, w_tile, k_tile)."""
-    z, per_group = sizes(spec, tiling), spec.c // spec.groups
-    rc = te.reduce_axis((0, per_group), "rc")
-    rr = te.reduce_axis((0, spec.r), "rr")
-    rs = te.reduce_axis((0, spec.s), "rs")
+    """direct_Y: the output's layout when trivial, else (n, Kb, Hb, Wb, h_tile, w_tile, k_tile)."""
+    term = _terms(source, w, spec, tiling)
+    chunk = tiling.c_chunk or spec.c // spec.groups
+    rr, rs = te.reduce_axis((0, spec.r), "rr"), te.reduce_axis((0, spec.s), "rs")
+    ro = te.reduce_axis((0, spec.c // spec.groups // chunk), "ro")
+    rc = te.reduce_axis((0, chunk), "rc")
 
-    def term(n: Expr, kb: Expr, ki: Expr, h: Expr, col: Expr) -> Expr:
-        group = (kb * tiling.k_tile) // (spec.k // spec.groups) if spec.groups > 1 else 0
-        at = (n, group * per_group + rc, h * spec.stride + rr * spec.dilation)
-        col = col * spec.stride + rs * spec.dilation
-        if not tiling.staged:
-            x = _load(source, spec, tiling, *at, col)
-        elif spec.layout == "NHWC":
-            x = source[n, at[2], col, at[1]]
-        else:
-            x = source[(*at, col)]
-        tap = w[kb, rc, rr, rs] if tiling.trivial else w[kb, rr, rs, rc, ki]
-        return te.sum(x * tap.astype(spec.acc), axis=[rr, rs, rc])
+    def plain(*index: Expr) -> Expr:
+        at = dict(zip(spec.layout, index, strict=True))
+        return te.sum(term(at["N"], at["C"], 0, at["H"], at["W"], rr, rs, rc), [rr, rs, rc])
 
     if tiling.trivial:
-        shape: tuple[int, ...] = (spec.n, spec.k, z.oh, z.ow)
-        return te.compute(shape, lambda n, k, h, c: term(n, k, 0, h, c), name="direct_Y")
+        return te.compute(spec.output_shape, plain, name="direct_Y")
+    z = sizes(spec, tiling)
     shape = (spec.n, z.kb, z.hb, z.wb, tiling.h_tile, tiling.w_tile, tiling.k_tile)
-    return te.compute(
-        shape,
-        lambda n, kb, hb, wb, hi, wi, ki: term(
-            n, kb, ki, hb * tiling.h_tile + hi, wb * tiling.w_tile + wi
-        ),
-        name="direct_Y",
+
+    def tiled(index: Sequence[Expr], r: Expr, s: Expr, c: Expr) -> Expr:
+        n, kb, hb, wb, hi, wi, ki = index
+        h, col = hb * tiling.h_tile + hi, wb * tiling.w_tile + wi
+        return term(n, kb, ki, h, col, r, s, c)
+
+    if not tiling.c_chunk:
+        return te.compute(
+            shape, lambda *i: te.sum(tiled(i, rr, rs, rc), [rr, rs, rc]), name="direct_Y"
+        )
+    parts = te.compute(
+        (*shape, spec.r, spec.s, ro.dom.extent),
+        lambda *i: te.sum(tiled(i[:7], i[7], i[8], i[9] * chunk + rc), rc),
+        name="direct_S",
     )
+    return te.compute(
+        shape, lambda *i: te.sum(parts[(*i, rr, rs, ro)], [rr, rs, ro]), name="direct_Y"
+    )
+
+
+def _terms(source: te.Tensor, w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[..., Expr]:
+    """term(n, kb, ki, row, column, r, s, c): one product, c counted inside the group."""
+    per_group = spec.c // spec.groups
+
+    def term(n: Expr, kb: Expr, ki: Expr, h: Expr, col: Expr, r: Expr, s: Expr, c: Expr) -> Expr:
+        group = (kb * tiling.k_tile) // (spec.k // spec.groups) if spec.groups > 1 else 0
+        channel, h = group * per_group + c, h * spec.stride + r * spec.dilation
+        col = col * spec.stride + s * spec.dilation
+        if not tiling.staged:
+            x = _load(source, spec, tiling, n, channel, h, col)
+        elif spec.layout == "NHWC":
+            x = source[n, h, col, channel]
+        else:
+            x = source[n, channel, h, col]
+        tap = w[kb, c, r, s] if tiling.trivial else w[kb, r, s, c, ki]
+        return x * tap.astype(spec.acc)
+
+    return term
