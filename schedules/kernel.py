@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,12 @@ class Kernel:
                 f"there are {', '.join(sorted(known))}"
             )
         frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        for known_field in fields(self.config):
+            name, default = known_field.name, known_field.default
+            if name in frozen and default is not MISSING and type(frozen[name]) is not type(default):
+                raise UnsupportedError(
+                    f"config of {self.name}: {name}={frozen[name]!r} is no {type(default).__name__}"
+                )
         try:
             return self.config(**frozen)
         except TypeError as error:

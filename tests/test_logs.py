@@ -71,9 +71,9 @@ def test_rows_that_do_not_fit_are_passed_by(table):
     other_batch = ConvSpec(4, 64, 56, 56, 64)
     unknown_field = {**config_dict(default()), "warp_drive": 9}
     illegal = {**config_dict(default()), "bc": 4096}
-    rows, complaints = table(
-        line(spec=other_batch), line(config=unknown_field), line(config=illegal), line(kernel="x")
-    )
+    wrong_type = {**config_dict(default()), "bk": "64"}
+    configs = [line(config=c) for c in (unknown_field, illegal, wrong_type)]
+    rows, complaints = table(line(spec=other_batch), *configs, line(kernel="x"))
     assert not complaints
     assert choose(SPEC, EPILOGUE, gpu_for("sm_90"), rows=rows).source == "default"
 

@@ -133,7 +133,7 @@ class CompiledConv:
 
     def _buffer(self, function: str, index: int) -> Any:
         func = self.mod[function]
-        return func.buffer_map[func.params[index]]
+        return func.params[index]
 
     def _empty(self, buffer: Any) -> Any:
         return tvm.runtime.empty([int(v) for v in buffer.shape], buffer.dtype, self.device)

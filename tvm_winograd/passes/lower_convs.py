@@ -134,7 +134,7 @@ class _Lowering(PyExprMutator):
         oihw = self.builder_.emit(relax.op.permute_dims(self.visit_expr(weight), axes))
         func = kernel.weight_func(spec, config).without_attr("global_symbol")
         gvar = self.builder_.add_func(func.with_attr("op_pattern", 8), f"pack_{name}")
-        buffer = func.buffer_map[func.params[1]]
+        buffer = func.params[1]
         ty = relax.TensorType([int(v) for v in buffer.shape], buffer.dtype)
         return self.builder_.emit(relax.call_tir(gvar, [oihw], ty))
 
