@@ -10,6 +10,7 @@ from tvm import tirx
 
 from tvm_winograd.schedules import default_cpu
 
+from ..errors import BuildError
 from ..gpu import Hardware, make_target
 from ..select import Choice
 
@@ -62,15 +63,18 @@ def _entry(schedule: str, source: str, reason: str) -> dict[str, Any]:
 
 
 def _dlight(func: tirx.PrimFunc) -> tuple[str, tirx.PrimFunc]:
-    """(name of the first dlight rule that takes the function, the scheduled function)."""
+    """(the first dlight rule that can schedule the function, the scheduled function)."""
     from tvm.s_tir import dlight
 
     gpu = dlight.gpu
     for rule in (
         gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback(),
     ):  # fmt: skip
-        space = rule.apply(func, tvm.target.Target.current(), False)
+        try:
+            space = rule.apply(func, tvm.target.Target.current(), False)
+        except s_tir.ScheduleError:
+            continue  # a rule that misjudged the function; the next one may take it
         if space is not None:
             sch = space[0] if isinstance(space, list) else space
             return type(rule).__name__, sch.mod["main"]
-    raise AssertionError("dlight's Fallback takes every function")
+    raise BuildError(f"no dlight rule can schedule {func.script()}")
