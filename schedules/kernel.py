@@ -54,7 +54,11 @@ class Kernel:
         frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         for known_field in fields(self.config):
             name, default = known_field.name, known_field.default
-            if name in frozen and default is not MISSING and type(frozen[name]) is not type(default):
+            if (
+                name in frozen
+                and default is not MISSING
+                and type(frozen[name]) is not type(default)
+            ):
                 raise UnsupportedError(
                     f"config of {self.name}: {name}={frozen[name]!r} is no {type(default).__name__}"
                 )

@@ -54,7 +54,7 @@ def test_the_blob_in_the_library_disassembles(tmp_path):
         [tool, str(tmp_path / "conv.cubin")], capture_output=True, text=True, check=True
     )
     assert arch.replace("_", "") in run.stdout.lower().replace("_", "")
-    assert run.stdout.count("FFMA") > 1000
+    assert run.stdout.count("FFMA") > 100
 
 
 @pytest.mark.parametrize("block", ["basic", "bottleneck"])

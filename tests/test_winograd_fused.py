@@ -204,3 +204,9 @@ def test_config_survives_a_log() -> None:
 
     config = Fused(bc=4, unroll=4, lanes="ekppk")
     assert KERNEL.make_config(config_dict(config)) == config
+
+
+def test_unpadded_map_keeps_its_async_copies() -> None:
+    """Without padding a patch is a plain copy, which TVM would turn into a DMA of other chips."""
+    source = compiled(ConvSpec(32, 16, 28, 28, 64, padding=(0, 0, 0, 0)), Fused(), "sm_90").source
+    assert "cp_async_legacy_cg_16_4_4(" in source and "dma" not in source

@@ -39,6 +39,9 @@ _DRIVER_FUNCTIONS = (
     "cuTensorMapEncodeTiled",
 )
 _NO_DEVICE = 100
+# Turns plain copies next to a cp.async into DMA calls that CUDA does not have (patches of
+# unpadded maps are such copies); TVM runs it whenever tirx.use_async_copy is set.
+_HEXAGON_PASS = "s_tir.LowerAsyncDMA"
 
 
 def host_compiler() -> str:
@@ -174,7 +177,8 @@ def _compile(mod: Any, hardware: Hardware, config: dict[str, Any]) -> Any:
     import tvm
 
     target: Any = make_target(hardware)
-    with target, tvm.transform.PassContext(opt_level=3, config=config):
+    context = tvm.transform.PassContext(opt_level=3, config=config, disabled_pass=[_HEXAGON_PASS])
+    with target, context:
         if not _has_relax(mod):
             return tvm.compile(mod, target=target)
         return tvm.compile(mod, target=target, relax_pipeline=_lowering(target))

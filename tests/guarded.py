@@ -1,0 +1,61 @@
+"""GPU kernels run serially on the CPU between unreadable pages: guarded.py KEY EPILOGUE ARCH ALGORITHM
+
+Every array lies against a page that kills the process when it is touched, once at its start and
+once at its end. Prints the relative error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+
+import numpy as np
+import tvm
+import tvm_ffi
+from convs import expected, poison, random_arrays
+
+from tvm_winograd import ConvSpec, Epilogue, reference
+from tvm_winograd.conv import hardware_for, scheduled
+from tvm_winograd.select import choose
+from tvm_winograd.serial import serialise
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_KEPT: list[mmap.mmap] = []
+
+
+def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
+    """A copy of `array` right behind, or right before, an unreadable page."""
+    page = mmap.PAGESIZE
+    room = -(-array.nbytes // page) * page
+    memory = mmap.mmap(-1, room + 2 * page)
+    _KEPT.append(memory)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for start in (base, base + page + room):
+        assert _LIBC.mprotect(ctypes.c_void_p(start), page, 0) == 0
+    offset = page + ((room - array.nbytes) // 64 * 64 if at_end else 0)  # TVM aligns to 64
+    out = np.frombuffer(memory, array.dtype, array.size, offset).reshape(array.shape)
+    out[...] = array
+    return out
+
+
+def main(key: str, epilogue_key: str, arch: str, algorithm: str) -> None:
+    spec, epilogue = ConvSpec.from_key(key), Epilogue.from_key(epilogue_key)
+    hardware = hardware_for("cuda", arch)
+    choice = choose(spec, epilogue, hardware, algorithm=algorithm)
+    mod, _ = scheduled(spec, epilogue, hardware, choice)
+    run = tvm.compile(serialise(tvm.IRModule({"conv": mod["conv"]})), target="llvm")
+    arrays = random_arrays(spec, epilogue)
+    packed = choice.kernel.pack_weights(arrays[1], spec, choice.config)
+    worst = 0.0
+    for at_end in (False, True):
+        values = [arrays[0], packed, *arrays[2:], poison(spec.output_shape, spec.out_dtype)]
+        placed = [guarded(v, at_end) for v in values]
+        run["conv"](*(tvm_ffi.from_dlpack(v) for v in placed))
+        error = reference.relative_error(placed[-1], expected(spec, epilogue, arrays))
+        worst = max(worst, error)
+    print(worst)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,38 @@
+"""No GPU kernel touches memory outside its arguments: run between unreadable pages on the CPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.select import choose
+from tvm_winograd.tolerances import tolerance
+
+HERE = Path(__file__).parent
+FULL = Epilogue(True, True, True)
+# (spec, algorithm): both kernels, padded and not, ragged in every size, stems and strides
+CASES = [
+    (ConvSpec(2, 4, 9, 13, 4), "winograd"),
+    (ConvSpec(3, 5, 7, 7, 70, padding=(2, 0, 1, 2), layout="NHWC"), "winograd"),
+    (ConvSpec(1, 9, 6, 5, 3, padding=(0, 0, 0, 0)), "winograd"),
+    (ConvSpec(2, 3, 22, 18, 16, r=7, s=7, stride=2, padding=(3, 3, 3, 3)), "direct"),
+    (ConvSpec(2, 16, 9, 9, 24, stride=2), "direct"),
+    (ConvSpec(2, 16, 9, 9, 24, r=1, s=1, stride=2, padding=(0, 0, 0, 0)), "direct"),
+    (ConvSpec(1, 8, 9, 9, 8, dilation=2, padding=(2, 2, 2, 2)), "direct"),
+    (ConvSpec(1, 8, 9, 9, 8, stride=2, groups=8, layout="NHWC"), "direct"),
+]
+
+
+@pytest.mark.parametrize(("spec", "algorithm"), CASES, ids=lambda v: getattr(v, "key", str)())
+def test_inside_its_arrays(spec, algorithm):
+    from tvm_winograd.gpu import gpu_for
+
+    command = [sys.executable, str(HERE / "guarded.py"), spec.key(), FULL.key(), "sm_90", algorithm]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
+    assert run.returncode == 0, f"exit {run.returncode} (-11: outside)\n{run.stderr[-2000:]}"
+    chosen = choose(spec, FULL, gpu_for("sm_90"), algorithm=algorithm)
+    assert float(run.stdout) <= tolerance(spec, chosen.algorithm)
