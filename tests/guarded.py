@@ -1,4 +1,4 @@
-"""GPU kernels run serially on the CPU between unreadable pages: guarded.py KEY EPILOGUE ARCH ALGORITHM
+"""A GPU kernel on the CPU between unreadable pages: guarded.py KEY EPILOGUE ARCH ALGORITHM
 
 Every array lies against a page that kills the process when it is touched, once at its start and
 once at its end. Prints the relative error.
