@@ -15,7 +15,7 @@ import numpy as np
 from . import reference
 from .errors import InputError, UnsupportedError
 from .numpy_ops import OPS
-from .passes.conv_spec import conv2d_spec, static_shape, weight_to_oihw
+from .passes.conv_spec import conv2d_spec, layer_names, static_shape, weight_to_oihw
 from .shapes import ConvSpec
 
 Conv = Callable[[ConvSpec, np.ndarray, np.ndarray], np.ndarray]
@@ -40,7 +40,7 @@ def evaluate(
         params: the weight parameters in order, as in `Model.params`.
         inputs: one array per network input.
         conv: replaces the reference convolution, e.g. `peers.torch_conv`.
-        on_conv: told about each convolution; the name is its weight's, without ".weight".
+        on_conv: told about each convolution; named as the compiler names it.
         on_batch_norm: told each batch norm's parameter names and its input, channels last;
             may return the (mean, var) to use instead.
     Raises:
@@ -75,6 +75,8 @@ class _Run:
         arrays = [*inputs, *params.values()]
         self.values = {v: self.cast(a) for v, a in zip(variables, arrays, strict=True)}
         bindings = [b for block in function.body.blocks for b in block.bindings]
+        weights = [self.names.get(w, "") for w in _conv_weights(bindings)]
+        self.layers = layer_names(weights)
         dying = _last_uses(bindings, function.body.body)
         for binding, dead in zip(bindings, dying, strict=True):
             self.values[binding.var] = self.value(binding.value)
@@ -127,8 +129,7 @@ class _Run:
         w = weight_to_oihw(weight, str(call.attrs.kernel_layout))
         y = np.asarray(self.conv(spec, x, w)).astype(self.dtype, copy=False)
         if self.on_conv:
-            name = self.names.get(call.args[1], f"conv{self.convs}")
-            self.on_conv(self.convs, name.removesuffix(".weight"), spec, x, w, y)
+            self.on_conv(self.convs, self.layers[self.convs], spec, x, w, y)
         self.convs += 1
         return y
 
@@ -167,6 +168,12 @@ def _check_inputs(variables: Sequence[Any], inputs: Sequence[np.ndarray], params
             raise InputError(
                 f"input {variable.name!r} has shape {np.shape(array)}; the model takes {shape}"
             )
+
+
+def _conv_weights(bindings: Sequence[Any]) -> list[Any]:
+    """The weight of each convolution, in order."""
+    calls = [b.value for b in bindings if getattr(b.value, "op", None) is not None]
+    return [c.args[1] for c in calls if getattr(c.op, "name", "") == "relax.nn.conv2d"]
 
 
 def _last_uses(bindings: Sequence[Any], result: Any) -> list[list[Any]]:

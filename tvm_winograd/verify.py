@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tvm_winograd.schedules import KERNELS
+
 from . import peers, reference
 from .artifact import Artifact
 from .errors import ModelError, UnsupportedError
@@ -55,7 +57,14 @@ class Report:
         return self.error <= NETWORK_RATIO * self.peer_error and all(r.ok for r in self.layers)
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "ratio": self.error / self.peer_error, "ok": self.ok}
+        return {**asdict(self), "ratio": self.ratio, "ok": self.ok}
+
+    @property
+    def ratio(self) -> float:
+        """How many times the peer's error; 1 if both are exact."""
+        if self.peer_error == 0:
+            return 1.0 if self.error == 0 else float("inf")
+        return self.error / self.peer_error
 
 
 def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> Model:
@@ -64,12 +73,15 @@ def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> M
     Raises:
         ModelError: the manifest does not say enough, or `model` is another one.
     """
-    source = artifact.manifest["model"] or {}
+    described = artifact.manifest["model"]
+    source = described if isinstance(described, dict) else {"name": described}
     batch = artifact.manifest["inputs"][0]["shape"][0]
     if model is None and source.get("kind") == "builtin":
         model = source["name"]
     if model is None:
-        raise ModelError(f"the artifact was made from {source}: name that model to verify it")
+        raise ModelError(
+            f"the artifact was made from {described}; give that model (--model) to verify it"
+        )
     loaded = load_model(model, batch=batch, weights=weights, seed=source.get("seed", 0))
     for key in ("name", "sha256", "weights"):
         if source.get(key) != loaded.source.get(key):
@@ -96,7 +108,7 @@ def verify(
     runner = artifact.load()
     truth = _truth(artifact)
     rng = np.random.default_rng(_SEED)
-    inputs = [random_images(rng, t.shape) for t in model.inputs]
+    inputs = [_random(rng, t.shape) for t in model.inputs]
     results = _check_layers(runner, model, inputs, truth, progress) if layers else []
     progress("network in float64")
     want = evaluate(model.mod, model.params, inputs, conv=truth)
@@ -106,6 +118,12 @@ def verify(
     got = runner.run(*inputs)
     outputs = list(got) if isinstance(got, tuple) else [got]
     return Report(runner.module["name"], _worst(outputs, want), peer, _worst(theirs, want), results)
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    if len(shape) == 4 and shape[2] * shape[3] > 1:
+        return random_images(rng, shape)
+    return np.asarray(rng.standard_normal(shape), "float32")
 
 
 def _worst(got: list[np.ndarray], want: list[np.ndarray]) -> float:
@@ -144,7 +162,7 @@ def _check_layers(
         progress(f"layer {name}")
         data = x.astype(spec.dtype)
         want = truth(spec, data, w)
-        error = reference.relative_error(bare_convolution(runner, entry, data), want)
+        error = reference.relative_error(bare_convolution(runner, entry, data, w), want)
         algorithm = entry["algorithm"]
         results.append(LayerResult(name, algorithm, error, tolerance(spec, algorithm)))
 
@@ -152,11 +170,18 @@ def _check_layers(
     return results
 
 
-def bare_convolution(runner: Any, layer: dict[str, Any], data: np.ndarray) -> np.ndarray:
-    """The layer's function as deployed, its epilogue undone: no bias, no residual, no ReLU."""
+def bare_convolution(
+    runner: Any, layer: dict[str, Any], data: np.ndarray, w: np.ndarray
+) -> np.ndarray:
+    """The layer's function as deployed, its epilogue undone: no bias, no residual, no ReLU.
+
+    Args:
+        w: its weights, used only where the network computes them (no packed ones are deployed).
+    """
     spec, epilogue = ConvSpec.from_key(layer["spec"]), Epilogue.from_key(layer["epilogue"])
-    params, prefix = runner.params, f"{layer['name']}.packed."
-    packed = next(value for name, value in params.items() if name.startswith(prefix))
+    prefix = f"{layer['name']}.packed."
+    deployed = [value for name, value in runner.params.items() if name.startswith(prefix)]
+    packed = deployed[0] if deployed else _pack(spec, layer, w)
     rest = [np.zeros((spec.k,), spec.acc)] * epilogue.bias
     rest += [np.zeros(spec.output_shape, spec.out_dtype)] * epilogue.residual
 
@@ -166,3 +191,9 @@ def bare_convolution(runner: Any, layer: dict[str, Any], data: np.ndarray) -> np
         )
 
     return call(data) - call(-data) if epilogue.relu else call(data)
+
+
+def _pack(spec: ConvSpec, layer: dict[str, Any], w: np.ndarray) -> np.ndarray:
+    kernel = next(k for k in KERNELS if k.name == layer["kernel"])
+    weights = w.astype(spec.dtype)
+    return kernel.pack_weights(weights, spec, kernel.make_config(layer["config"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,26 @@ def conv2d_spec(call: Any) -> ConvSpec:
 def weight_to_oihw(weight: np.ndarray, kernel_layout: str) -> np.ndarray:
     """`weight` in `kernel_layout` (e.g. "HWIO"), as a (k, c/groups, r, s) view."""
     return np.transpose(weight, [kernel_layout.index(axis) for axis in KERNEL_AXES])
+
+
+def layer_names(weights: Sequence[str]) -> list[str]:
+    """The names of a network's convolutions, in program order: each one's weight's, without
+    ".weight"; "conv<i>" where it has none (""). A second user of a weight is called <name>_1."""
+    taken: set[str] = set()
+    return [
+        unique_name(weight.removesuffix(".weight") or f"conv{i}", taken)
+        for i, weight in enumerate(weights)
+    ]
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """`name`, or `name_1`, `name_2`, ... if taken; taken from now on."""
+    candidate, count = name, 0
+    while candidate in taken:
+        count += 1
+        candidate = f"{name}_{count}"
+    taken.add(candidate)
+    return candidate
 
 
 def _check_layouts(attrs: Any, layout: str, dtype: str) -> None:

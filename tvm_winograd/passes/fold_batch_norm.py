@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .conv_spec import static_shape
+from .conv_spec import static_shape, unique_name
 
 
 @dataclass
@@ -241,7 +241,7 @@ def _rebuild(function: Any, graph: _Graph, edits: _Edits) -> tuple[Any, dict[str
         if variable in edits.biases:
             bias, array = edits.biases[variable]
             variables.append(bias)
-            params[_unique(_bias_name(graph.names[variable]), taken)] = array
+            params[unique_name(_bias_name(graph.names[variable]), taken)] = array
     new = relax.Function(variables, body, function.ret_ty, function.is_pure, function.attrs)
     return builder.normalize(new), params
 
@@ -252,13 +252,3 @@ def _out_layout(call: Any) -> str:
 
 def _bias_name(weight: str) -> str:
     return f"{weight.removesuffix('.weight')}.bias"
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    """`name`, or `name_1`, `name_2`, ... if taken."""
-    candidate, count = name, 0
-    while candidate in taken:
-        count += 1
-        candidate = f"{name}_{count}"
-    taken.add(candidate)
-    return candidate

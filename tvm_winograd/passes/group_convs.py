@@ -26,6 +26,7 @@ COMPOSITE = "tvm_winograd.conv"
 class ConvGroup:
     """The variables of one chain; `out` is the last one."""
 
+    index: int  # of the convolution among all, in program order
     spec: ConvSpec
     conv: Any  # the relax.nn.conv2d call
     out: Any
@@ -60,7 +61,8 @@ def find_groups(func: relax.Function) -> list[ConvGroup]:
         consumer = _only_consumers(block, uses)
         for binding in block.bindings:
             if _op_name(binding.value) == "relax.nn.conv2d":
-                group = ConvGroup(conv2d_spec(binding.value), binding.value, binding.var)
+                spec = conv2d_spec(binding.value)
+                group = ConvGroup(len(groups), spec, binding.value, binding.var)
                 while (following := consumer.get(group.out)) is not None:
                     if following.var in taken or not _take(group, following.value):
                         break
@@ -184,4 +186,5 @@ def _composite(group: ConvGroup) -> relax.Function:
             out = builder.emit_output(out)
         builder.emit_func_output(out)
     func = builder.get()["conv"].without_attr("global_symbol")
-    return func.with_attrs({"Composite": COMPOSITE, "epilogue": group.epilogue.key()})
+    attrs = {"Composite": COMPOSITE, "epilogue": group.epilogue.key(), "index": group.index}
+    return func.with_attrs(attrs)

@@ -18,7 +18,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..select import Choice
 from ..shapes import ConvSpec, Epilogue
-from .conv_spec import KERNEL_AXES, conv2d_spec, weight_to_oihw
+from .conv_spec import KERNEL_AXES, conv2d_spec, layer_names, weight_to_oihw
 from .group_convs import COMPOSITE
 from .params import Params, keep_used_params, param_names
 
@@ -51,42 +51,68 @@ def lower_convs(
     """
     main = mod["main"]
     names = param_names(main, params)
-    lowering = _Lowering(mod, choose, names, params)
+    lowering = _Lowering(mod, choose, names, params, _layer_names(mod, names))
     lowered = lowering.visit_expr(main)
     lowering.builder_.update_func(mod.get_global_var("main"), lowered)
     out = relax.transform.DeadCodeElimination()(lowering.builder_.get())
-    names = {**names, **{v: n for n, v in lowering.new_vars.items()}}
-    out, kept = keep_used_params(out, names, {**params, **lowering.new_params})
+    values = {**{v: params[n] for v, n in names.items()}, **lowering.new_values}
+    out, kept = keep_used_params(out, {**names, **lowering.new_names}, values)
     return out, kept, lowering.layers
+
+
+def _layer_names(mod: tvm.IRModule, weights: dict[relax.Var, str]) -> dict[int, str]:
+    """The name of each convolution, by its index."""
+    found = {}
+    for block in mod["main"].body.blocks:
+        for binding in block.bindings:
+            if (composite := _composite(mod, binding.value)) is not None:
+                found[int(composite.attrs["index"])] = weights.get(binding.value.args[1], "")
+    return dict(zip(sorted(found), layer_names([found[i] for i in sorted(found)]), strict=True))
+
+
+def _composite(mod: tvm.IRModule, call: Any) -> relax.Function | None:
+    """The composite convolution that `call` calls."""
+    if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.GlobalVar):
+        return None
+    function = mod[call.op]
+    if not isinstance(function, relax.Function) or not function.attrs:
+        return None
+    return function if function.attrs.get("Composite") == COMPOSITE else None
 
 
 @mutator
 class _Lowering(PyExprMutator):
-    def __init__(self, mod: tvm.IRModule, choose: Chooser, names: dict, params: Params) -> None:
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        choose: Chooser,
+        names: dict[relax.Var, str],
+        params: Params,
+        layer_names: dict[int, str],
+    ) -> None:
         super().__init__(mod)
         self.mod = mod
         self.choose = choose
         self.names = names  # relax variable -> parameter name
         self.params = params
-        self.new_params: Params = {}
-        self.new_vars: dict[str, relax.Var] = {}
+        self.layer_names = layer_names
+        self.new_names: dict[relax.Var, str] = {}
+        self.new_values: dict[relax.Var, np.ndarray] = {}
         self.layers: list[Layer] = []
         self.functions: dict[tuple, Any] = {}
 
     def visit_call_(self, call: relax.Call) -> Any:
-        composite = self.mod[call.op] if isinstance(call.op, tvm.ir.GlobalVar) else None
-        if not isinstance(composite, relax.Function) or not composite.attrs:
-            return super().visit_call_(call)
-        if composite.attrs.get("Composite") != COMPOSITE:
+        composite = _composite(self.mod, call)
+        if composite is None:
             return super().visit_call_(call)
         conv = composite.body.blocks[0].bindings[0].value
         epilogue = Epilogue.from_key(composite.attrs["epilogue"])
-        return self._lower(conv, epilogue, list(call.args))
+        name = self.layer_names[int(composite.attrs["index"])]
+        return self._lower(name, conv, epilogue, list(call.args))
 
-    def _lower(self, conv: relax.Call, epilogue: Epilogue, args: list) -> Any:
+    def _lower(self, name: str, conv: relax.Call, epilogue: Epilogue, args: list) -> Any:
         spec, layout = conv2d_spec(conv), str(conv.attrs.kernel_layout)
         weight = args[1]
-        name = self.names.get(weight, f"conv{len(self.layers)}").removesuffix(".weight")
         choice = self.choose(name, spec, epilogue)
         gvar = self._function(spec, epilogue, choice)
         self.layers.append(Layer(name, spec, epilogue, choice, gvar.name_hint))
@@ -116,11 +142,11 @@ class _Lowering(PyExprMutator):
 
     def _param(self, name: str, value: np.ndarray) -> relax.Var:
         """A new parameter of the network."""
-        if name not in self.new_vars:
-            self.new_params[name] = value
-            ty = relax.TensorType(value.shape, str(value.dtype))
-            self.new_vars[name] = relax.Var(name.replace(".", "_"), ty)
-        return self.new_vars[name]
+        variable = relax.Var(
+            name.replace(".", "_"), relax.TensorType(value.shape, str(value.dtype))
+        )
+        self.new_names[variable], self.new_values[variable] = name, value
+        return variable
 
     def _packed(
         self, name: str, weight: Any, layout: str, spec: ConvSpec, choice: Choice

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .conv_spec import static_shape
+from .conv_spec import static_shape, unique_name
 
 Params = dict[str, np.ndarray]
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")
@@ -24,8 +24,9 @@ def fold_param_shapes(mod: tvm.IRModule, params: Params) -> tuple[tvm.IRModule, 
     folding = _Folding(mod, param_names(main, params), params)
     folding.builder_.update_func(mod.get_global_var("main"), folding.visit_expr(main))
     out = relax.transform.DeadCodeElimination()(folding.builder_.get())
-    names = {**param_names(main, params), **{v: n for n, v in folding.made.items()}}
-    return keep_used_params(out, names, {**params, **folding.values})
+    made = list(folding.made.values())
+    names = {**param_names(main, params), **{v: folding.names[v] for v in made}}
+    return keep_used_params(out, names, {v: folding.values[v] for v in names})
 
 
 def param_names(main: relax.Function, params: Params) -> dict[relax.Var, str]:
@@ -34,15 +35,19 @@ def param_names(main: relax.Function, params: Params) -> dict[relax.Var, str]:
 
 
 def keep_used_params(
-    mod: tvm.IRModule, names: dict[relax.Var, str], values: Params
+    mod: tvm.IRModule, names: dict[relax.Var, str], values: dict[relax.Var, np.ndarray]
 ) -> tuple[tvm.IRModule, Params]:
-    """The module whose "main" takes its inputs and just those of the parameters that it reads."""
+    """The module whose "main" takes its inputs and just those of the parameters that it reads.
+
+    Of two that are called the same, the later one is renamed.
+    """
     main = mod["main"]
     free = set(relax.analysis.free_vars(main.body))
-    kept = {variable: name for variable, name in names.items() if variable in free}
+    kept = [variable for variable in names if variable in free]
     params = [*main.params[: int(main.attrs["num_input"])], *kept]
     mod["main"] = relax.Function(params, main.body, main.ret_ty, main.is_pure, main.attrs)
-    return mod, {name: values[name] for name in kept.values()}
+    taken: set[str] = set()
+    return mod, {unique_name(names[v], taken): values[v] for v in kept}
 
 
 @mutator
@@ -50,21 +55,23 @@ class _Folding(PyExprMutator):
     def __init__(self, mod: tvm.IRModule, names: dict[relax.Var, str], params: Params) -> None:
         super().__init__(mod)
         self.names = dict(names)
-        self.values: Params = dict(params)
-        self.made: dict[str, relax.Var] = {}
+        self.values = {variable: params[name] for variable, name in names.items()}
+        self.made: dict[tuple, relax.Var] = {}  # (parameter, operator, axes, shape) -> the new one
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value = self._folded(binding.value)
         if value is None or not isinstance(binding.var, relax.DataflowVar):
             super().visit_var_binding_(binding)
             return
-        source = self.names[binding.value.args[0]]
-        name = f"{source}.{'x'.join(map(str, value.shape))}"
-        if name not in self.made:
+        call = binding.value
+        name = f"{self.names[call.args[0]]}.{'x'.join(map(str, value.shape))}"
+        key = (call.args[0], call.op.name, str(getattr(call.attrs, "axes", "")), value.shape)
+        if key not in self.made:
             ty = relax.TensorType(value.shape, str(value.dtype))
-            self.made[name], self.values[name] = relax.Var(name.replace(".", "_"), ty), value
-        self.names[binding.var] = name
-        self.set_var_remap(binding.var, self.made[name])
+            self.made[key] = relax.Var(name.replace(".", "_"), ty)
+        for variable in (self.made[key], binding.var):
+            self.names[variable], self.values[variable] = name, value
+        self.set_var_remap(binding.var, self.made[key])
 
     def _folded(self, call: Any) -> np.ndarray | None:
         """The array that `call` makes of a parameter, if it only changes the shape."""
@@ -72,7 +79,7 @@ class _Folding(PyExprMutator):
             return None
         if not call.args or call.args[0] not in self.names:
             return None
-        array = self.values[self.names[call.args[0]]]
+        array = self.values[call.args[0]]
         if call.op.name in _RESHAPES:
             return array.reshape(static_shape(call))
         if call.op.name == "relax.permute_dims":
