@@ -63,6 +63,8 @@ def illegal(config: DirectCpuConfig, spec: ConvSpec, hardware: Hardware) -> str 
         return f"direct-cpu compiles for llvm, not for {hardware.arch}"
     if min(config.lanes, config.k_vectors, config.h_tile, config.w_tile) < 1:
         return f"all sizes must be positive: {config}"
+    if config.c_chunk < 0:
+        return f"c_chunk={config.c_chunk}: a positive number of channels, or 0, is needed"
     if config.depthwise and config.w_tile % config.lanes:
         return f"w_tile={config.w_tile} must be a multiple of lanes={config.lanes}"
     if config.accumulators > 64:

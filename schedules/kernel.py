@@ -52,20 +52,25 @@ class Kernel:
                 f"there are {', '.join(sorted(known))}"
             )
         frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-        for known_field in fields(self.config):
-            name, default = known_field.name, known_field.default
-            if (
-                name in frozen
-                and default is not MISSING
-                and type(frozen[name]) is not type(default)
-            ):
-                raise UnsupportedError(
-                    f"config of {self.name}: {name}={frozen[name]!r} is no {type(default).__name__}"
-                )
         try:
-            return self.config(**frozen)
+            config = self.config(**frozen)
         except TypeError as error:
             raise UnsupportedError(f"config of {self.name}: {error}") from error
+        if reason := mistyped(config):
+            raise UnsupportedError(f"config of {self.name}: {reason}")
+        return config
+
+
+def mistyped(config: Any) -> str | None:
+    """None, or which field of a config has another type than its class says."""
+    types = {"int": int, "str": str, "bool": bool}
+    for known in fields(config):
+        value, wanted = getattr(config, known.name), types.get(str(known.type))
+        if wanted is None and known.default is not MISSING and known.default is not None:
+            wanted = type(known.default)
+        if wanted is not None and type(value) is not wanted:
+            return f"{known.name}={value!r} is no {wanted.__name__}"
+    return None
 
 
 def config_dict(config: Any) -> dict[str, Any]:

@@ -115,11 +115,12 @@ def write_artifact(
         labels: class names.
 
     Raises:
-        ArtifactError: `path` holds something else, or the description is incomplete.
+        ArtifactError: `path` holds something else or cannot be written, or the description is
+            incomplete.
         BuildError: a module without machine code.
     """
     path = Path(path)
-    _check_replaceable(path)
+    check_replaceable(path)
     names = [m.name for m in modules]
     if len(set(names)) != len(names):
         raise ArtifactError(f"modules {names}: every name may occur once")
@@ -135,12 +136,15 @@ def write_artifact(
         "preprocess": preprocess,
         "labels": LABELS if labels is not None else None,
     }
-    with _folder_for(path) as folder:
-        if labels is not None:
-            (folder / LABELS).write_text("".join(f"{n}\n" for n in labels), encoding="utf-8")
-        manifest = {**described, **_write_modules(folder, modules), "files": _checksums(folder)}
-        _write_json(folder / MANIFEST, manifest)
-        check_manifest(json.loads((folder / MANIFEST).read_text(encoding="utf-8")), str(path))
+    try:
+        with _folder_for(path) as folder:
+            if labels is not None:
+                (folder / LABELS).write_text("".join(f"{n}\n" for n in labels), encoding="utf-8")
+            manifest = {**described, **_write_modules(folder, modules), "files": _checksums(folder)}
+            _write_json(folder / MANIFEST, manifest)
+            check_manifest(json.loads((folder / MANIFEST).read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be written: {error}; name another place") from error
     return Artifact(path)
 
 
@@ -231,7 +235,7 @@ def _folder_for(path: Path) -> Iterator[Path]:
         new.mkdir()
         yield new
         if path.exists():
-            _check_replaceable(path)
+            check_replaceable(path)
             os.rename(path, old)
         try:
             os.rename(new, path)
@@ -241,7 +245,14 @@ def _folder_for(path: Path) -> Iterator[Path]:
             raise
 
 
-def _check_replaceable(path: Path) -> None:
+def check_replaceable(path: Path) -> None:
+    """Raises:
+    ArtifactError: an artifact must not be written there: `path` is no folder, or a folder of
+        something else.
+    """
+    above = next((p for p in path.absolute().parents if p.exists()), path)
+    if not path.name or not above.is_dir() or not os.access(above, os.W_OK):
+        raise ArtifactError(f"no folder can be made at {path.absolute()}; name another place")
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ArtifactError(f"{path} is not a folder; name another place for the artifact")
     if not path.exists() or not any(path.iterdir()):

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import libraries
 from .cubin import device_blobs
-from .errors import BuildError
+from .errors import BuildError, TvmWinogradError
 from .gpu import Gpu, Hardware, make_target
 from .nvrtc import check_compiler, install_callback, requesting
 
@@ -39,6 +39,7 @@ _DRIVER_FUNCTIONS = (
     "cuTensorMapEncodeTiled",
 )
 _NO_DEVICE = 100
+_SHOWN = 1000  # characters of an error of TVM's, which may hold a whole module
 # Turns plain copies next to a cp.async into DMA calls that CUDA does not have (patches of
 # unpadded maps are such copies); TVM runs it whenever tirx.use_async_copy is set.
 _HEXAGON_PASS = "s_tir.LowerAsyncDMA"
@@ -178,10 +179,15 @@ def _compile(mod: Any, hardware: Hardware, config: dict[str, Any]) -> Any:
 
     target: Any = make_target(hardware)
     context = tvm.transform.PassContext(opt_level=3, config=config, disabled_pass=[_HEXAGON_PASS])
-    with target, context:
-        if not _has_relax(mod):
-            return tvm.compile(mod, target=target)
-        return tvm.compile(mod, target=target, relax_pipeline=_lowering(target))
+    options = {"relax_pipeline": _lowering(target)} if _has_relax(mod) else {}
+    try:
+        with target, context:
+            return tvm.compile(mod, target=target, **options)
+    except TvmWinogradError:
+        raise
+    except (RuntimeError, ValueError, TypeError) as error:  # InternalError is a RuntimeError
+        text = str(error).strip()[:_SHOWN]
+        raise BuildError(f"TVM could not compile for {hardware.arch}: {text}") from error
 
 
 def _lowering(target: Any) -> Any:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from . import build, logs
-from .artifact import Artifact, BuiltModule, write_artifact
+from .artifact import Artifact, BuiltModule, check_replaceable, write_artifact
 from .conv import hardware_for
-from .errors import BuildError, UnsupportedError
+from .errors import BuildError, InputError, UnsupportedError
 from .frontend import Model, load_model
 from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, parse_archs
 from .passes.pipeline import Dump, Lowered, lower
@@ -62,17 +62,19 @@ def compile(
     if dtype not in DTYPES:
         raise UnsupportedError(f"dtype={dtype!r}: only {', '.join(DTYPES)} exists for now")
     _check_toolchain(target, compiler)
+    if output is not None:
+        check_replaceable(Path(output))
     progress(f"loading {_model_name(model)}")
     loaded = load_model(model, batch=batch, weights=weights, seed=seed)
+    _check_labels(labels, loaded)
     jobs: list[tuple[Hardware, bool]] = [(h, False) for h in hardware]
     if ptx and target == "cuda":
         jobs.append((PORTABLE, True))
-    folder = Path(logs) if logs is not None else None
     modules = []
     for hw, as_ptx in jobs:
         name = "ptx" if as_ptx else hw.arch
         progress(f"lowering for {name}")
-        chooser = make_chooser(hw, folder, algorithm, configs or {}, progress)
+        chooser = make_chooser(hw, logs, algorithm, configs or {}, progress)
         lowered = lower(loaded.mod, loaded.params, hw, chooser, dump)
         _check_names(configs or {}, lowered)
         for note in lowered.notes:
@@ -86,7 +88,7 @@ def compile(
 
 def make_chooser(
     hardware: Hardware,
-    folder: Path | None,
+    folder: str | Path | None,
     algorithm: str = "auto",
     configs: Mapping[str, Any] | None = None,
     progress: Progress = lambda text: None,
@@ -97,10 +99,12 @@ def make_chooser(
         UnsupportedError: `folder` does not exist, or the algorithm not on this hardware.
     """
     kernels_of(algorithm, hardware)
-    if folder is not None and not folder.is_dir():
+    places = [logs.shipped_folder()]
+    if folder is not None:
+        places.insert(0, Path(folder))
+    if not places[0].is_dir():
         raise UnsupportedError(f"logs folder {folder} does not exist; give a folder of tables")
     rows: list[logs.Row] = []
-    places = [logs.shipped_folder()] if folder is None else [folder, logs.shipped_folder()]
     for place in places:
         found, complaints = logs.read_folder(place, hardware.arch)
         rows += found
@@ -120,6 +124,14 @@ def make_chooser(
     return chooser
 
 
+def _check_labels(labels: list[str] | None, model: Model) -> None:
+    shape = model.outputs[0].shape
+    if labels is not None and shape[-1:] != (len(labels),):
+        raise InputError(
+            f"{len(labels)} labels for an output of shape {shape}; give one for each class"
+        )
+
+
 def _check_names(configs: Mapping[str, Any], lowered: Lowered) -> None:
     names = [layer.name for layer in lowered.layers]
     if unknown := [name for name in configs if name not in names]:
@@ -130,7 +142,7 @@ def _check_names(configs: Mapping[str, Any], lowered: Lowered) -> None:
 
 def _hardware(target: str, arch: str | list[str] | None) -> list[Hardware]:
     if target == "cuda":
-        text = ",".join(arch) if isinstance(arch, list) else arch
+        text = ",".join(map(str, arch)) if isinstance(arch, list | tuple) else arch
         return [gpu_for(a) for a in parse_archs(text)]
     if arch is not None:
         raise UnsupportedError(f"arch={arch!r} goes with target cuda ({', '.join(GPUS)}) only")

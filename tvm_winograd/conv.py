@@ -10,7 +10,7 @@ import tvm
 
 from . import build as builder
 from . import logs
-from .errors import InputError, UnsupportedError
+from .errors import InputError, SpecError, UnsupportedError
 from .gpu import Hardware, gpu_for, host_cpu
 from .nvrtc import last_compilation
 from .passes.apply_schedules import schedule_function
@@ -55,6 +55,10 @@ def conv2d(
     Raises:
         UnsupportedError: the algorithm or config cannot compute this convolution there.
     """
+    if not isinstance(spec, ConvSpec):
+        raise SpecError(
+            f"spec is a {type(spec).__name__}: a ConvSpec is needed (or from_key(text))"
+        )
     hardware, epilogue = hardware_for(target, arch), Epilogue(bias, residual, relu)
     choice = choose(spec, epilogue, hardware, algorithm=algorithm, config=config, rows=rows)
     return CompiledConv(spec, epilogue, hardware, choice, compiler)
@@ -127,8 +131,11 @@ class CompiledConv:
                 f"takes {len(names)}: {', '.join(names) or 'none'}"
             )
         taken = [self._take(name, value) for name, value in zip(names, rest, strict=True)]
-        out = self._empty(self._buffer("conv", -1)) if out is None else out
-        self.executable["conv"](self._take("x", x), packed, *taken, out)
+        packed = self._tensor("packed", packed, *self._described("pack", 1))
+        if out is None:
+            out = self._empty(self._buffer("conv", -1))
+        target = self._tensor("out", out, *self._described("conv", -1), copy=False)
+        self.executable["conv"](self._take("x", x), packed, *taken, target)
         return out
 
     def _buffer(self, function: str, index: int) -> Any:
@@ -138,8 +145,13 @@ class CompiledConv:
     def _empty(self, buffer: Any) -> Any:
         return tvm.runtime.empty([int(v) for v in buffer.shape], buffer.dtype, self.device)
 
+    def _described(self, function: str, index: int) -> tuple[tuple[int, ...], str]:
+        """Shape and dtype of an argument."""
+        buffer = self._buffer(function, index)
+        return tuple(int(v) for v in buffer.shape), str(buffer.dtype)
+
     def _take(self, name: str, value: Any) -> Any:
-        """`value` as a tensor on the device, its shape and dtype checked."""
+        """An argument of the call, by its name, as a tensor on the device."""
         spec = self.spec
         shape, dtype = {
             "x": (spec.input_shape, spec.dtype),
@@ -147,12 +159,30 @@ class CompiledConv:
             "bias": ((spec.k,), DTYPES[spec.dtype][0]),
             "residual": (spec.output_shape, spec.out_dtype),
         }[name]
+        return self._tensor(name, value, shape, dtype)
+
+    def _tensor(
+        self, name: str, value: Any, shape: tuple[int, ...], dtype: str, copy: bool = True
+    ) -> Any:
+        """`value` as a tensor on the device, shape and dtype checked; numpy's copied if `copy`."""
+        if not hasattr(value, "__dlpack__"):
+            raise InputError(
+                f"{name} is a {type(value).__name__}: a numpy array or a tensor with __dlpack__ "
+                "(torch, cupy, tvm_ffi) is needed"
+            )
         got = (tuple(int(v) for v in value.shape), str(value.dtype).removeprefix("torch."))
         if got != (shape, dtype):
             raise InputError(f"{name}: got {got[1]} {got[0]}, needed is {dtype} {shape}")
-        if isinstance(value, np.ndarray):
+        if copy and isinstance(value, np.ndarray):
             return tvm.runtime.tensor(np.ascontiguousarray(value), self.device)
-        return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.from_dlpack(value)
+        if isinstance(value, tvm.runtime.Tensor):
+            return value
+        try:
+            return tvm.runtime.from_dlpack(value)
+        except (BufferError, RuntimeError) as error:
+            raise InputError(
+                f"{name} cannot be shared through DLPack: {error} Pass a contiguous copy"
+            ) from error
 
 
 def scheduled(

@@ -87,14 +87,15 @@ def gpu_for(arch: str) -> Gpu:
     Raises:
         UnsupportedError: an architecture we have no description of.
     """
-    if arch not in GPUS:
+    if not isinstance(arch, str) or arch not in GPUS:
         raise UnsupportedError(f"arch={arch!r}: supported are {', '.join(GPUS)}")
     return GPUS[arch]
 
 
 def parse_archs(text: str | None) -> list[str]:
     """Comma-separated architectures, checked, order kept, duplicates dropped; sm_90 if None."""
-    names = [a.strip() for a in (text or "sm_90").split(",") if a.strip()]
+    given = "sm_90" if text is None else str(text)
+    names = [a.strip() for a in given.split(",") if a.strip()]
     if not names:
         raise UnsupportedError(f"arch={text!r}: name at least one of {', '.join(GPUS)}")
     return [gpu_for(a).arch for a in dict.fromkeys(names)]

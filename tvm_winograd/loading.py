@@ -32,7 +32,7 @@ def parse_device(device: str | None, target: str) -> tuple[int, int]:
         ArtifactError: no such device, or the artifact is for the other kind.
     """
     text = device if device is not None else {"llvm": "cpu", "cuda": "cuda"}[target]
-    found = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", str(text))
+    found = re.fullmatch(r"(cpu|cuda)(?::(\d{1,4}))?", str(text))
     if found is None:
         raise ArtifactError(f"device={text!r}: supported are cpu, cuda, cuda:0, cuda:1, ...")
     kind = found.group(1)

@@ -70,7 +70,9 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
         )
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ArtifactError(f"{file} cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{file} is damaged: {error}; compile the model again") from error
     check_manifest(manifest, str(file))
     return dict(manifest)

@@ -58,6 +58,7 @@ class Runner:
         manifest: the artifact's.
         module: the entry of the manifest that was loaded.
         device: a tvm_ffi.Device.
+        labels: class names, if the artifact has them.
     """
 
     def __init__(
@@ -70,11 +71,11 @@ class Runner:
         """Use `load`."""
         import tvm_ffi
 
-        self._path = path
         self.manifest = manifest
         self.module = module
         self.device = tvm_ffi.device("cuda" if device[0] == CUDA else "cpu", device[1])
         self._stream: int | None = None  # of the last run
+        self.labels = _labels(path, manifest["labels"])
         file = path / module["file"]
         try:
             self._library = tvm_ffi.load_module(str(file))
@@ -86,12 +87,6 @@ class Runner:
                 f"{file} cannot be loaded: {error}; compile the model again"
             ) from error
         self._params = load_params(file.parent, len(module["params"]["names"]), device)
-
-    @property
-    def labels(self) -> list[str] | None:
-        """Class names, if the artifact has them."""
-        name = self.manifest["labels"]
-        return None if name is None else (self._path / name).read_text("utf-8").splitlines()
 
     @property
     def params(self) -> dict[str, Any]:
@@ -179,7 +174,7 @@ class Runner:
         for value, tensor in zip(inputs, wanted, strict=True):
             if isinstance(value, np.ndarray):
                 _check_tensor(value, tensor)
-                checked.append(np.ascontiguousarray(value))
+                checked.append(value)
             else:
                 checked.append(self._borrow(value, tensor))
         return on_host != {False}, checked
@@ -213,6 +208,7 @@ class Runner:
         """A copy on the device; on the CPU too, since numpy aligns to 16 bytes only."""
         import tvm_ffi
 
+        array = np.ascontiguousarray(array).reshape(array.shape)  # which makes scalars 1-d
         shape, dtype = tvm_ffi.Shape(array.shape), tvm_ffi.dtype(str(array.dtype))
         tensor = _runtime("TVMTensorAllocWithScope")(shape, dtype, self.device, None)
         data = array.ctypes.data_as(ctypes.c_void_p)
@@ -245,6 +241,16 @@ class Runner:
         self._stream = handle
         with tvm_ffi.use_raw_stream(self.device, handle):
             yield handle
+
+
+def _labels(path: Path, name: str | None) -> list[str] | None:
+    """Read at once: the folder may be gone later."""
+    if name is None:
+        return None
+    try:
+        return (path / name).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{path / name} cannot be read: {error}") from error
 
 
 def _runtime(name: str) -> Any:

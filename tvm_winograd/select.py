@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm_winograd.schedules import KERNELS
-from tvm_winograd.schedules.kernel import Kernel, config_dict
+from tvm_winograd.schedules.kernel import Kernel, config_dict, mistyped
 
 from . import logs
 from .errors import UnsupportedError
@@ -113,7 +113,7 @@ def _matches(kernel: Kernel, algorithm: str) -> bool:
 def _explicit(kernels: list[Kernel], config: Any, spec: ConvSpec, hardware: Hardware) -> Choice:
     for kernel in kernels:
         if isinstance(config, kernel.config):
-            if reason := kernel.illegal(config, spec, hardware):
+            if reason := mistyped(config) or kernel.illegal(config, spec, hardware):
                 raise UnsupportedError(f"{kernel.name} with {config}: {reason}")
             return Choice(kernel, config, "explicit", "given by the caller")
     names = ", ".join(f"{k.config.__name__} ({k.name})" for k in kernels)

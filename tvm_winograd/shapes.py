@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import astuple, dataclass, fields
 from typing import Any
@@ -17,6 +18,8 @@ DTYPES = {
     "int8": ("int32", "int32"),
 }
 _ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int32": 4}
+
+_SIZES = ("n", "c", "h", "w", "k", "r", "s", "stride", "dilation", "groups")
 
 _KEY_EXAMPLE = "n1c64h56w56k64r3s3_st1_p1.1.1.1_d1_g1_float32_NCHW"
 _KEY = re.compile(
@@ -52,9 +55,11 @@ class ConvSpec:
     layout: str = "NCHW"
 
     def __post_init__(self) -> None:
-        if isinstance(self.padding, int):
-            object.__setattr__(self, "padding", (self.padding,) * 4)
-        object.__setattr__(self, "padding", tuple(int(v) for v in self.padding))
+        for name in _SIZES:
+            object.__setattr__(self, name, _integer(name, getattr(self, name)))
+        given: Any = self.padding
+        pads = given if isinstance(given, list | tuple) else (given,) * 4
+        object.__setattr__(self, "padding", tuple(_integer("padding", v) for v in pads))
         self._check_values()
         if self.oh < 1 or self.ow < 1:
             raise SpecError(
@@ -64,9 +69,8 @@ class ConvSpec:
             )
 
     def _check_values(self) -> None:
-        for name in ("n", "c", "h", "w", "k", "r", "s", "stride", "dilation", "groups"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        for name in _SIZES:
+            if (value := getattr(self, name)) < 1:
                 raise SpecError(f"{name}={value!r}: a positive integer is needed")
         if len(self.padding) != 4 or min(self.padding) < 0:
             raise SpecError(
@@ -75,7 +79,7 @@ class ConvSpec:
             )
         if self.c % self.groups or self.k % self.groups:
             raise SpecError(f"groups={self.groups} must divide c={self.c} and k={self.k}")
-        if self.dtype not in DTYPES:
+        if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise SpecError(f"dtype={self.dtype!r}: supported are {', '.join(DTYPES)}")
         if self.layout not in LAYOUTS:
             raise SpecError(f"layout={self.layout!r}: supported are {', '.join(LAYOUTS)}")
@@ -148,6 +152,20 @@ class ConvSpec:
     def _in_layout(self, n: int, c: int, h: int, w: int) -> tuple[int, ...]:
         sizes = {"N": n, "C": c, "H": h, "W": w}
         return tuple(sizes[axis] for axis in self.layout)
+
+
+def _integer(name: str, value: Any) -> int:
+    """`value`, maybe numpy's, as an int; a bool or float is refused, not rounded."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise SpecError(
+            f"{name}={value!r}: an integer is needed (one for both axes)"
+            if name != "padding"
+            else f"padding={value!r}: one integer, or (top, left, bottom, right), is needed"
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ document and everything else goes to stderr.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -27,11 +28,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     command = import_module(f".{args.command}", __name__)
     try:
-        return command.run(args)
-    except TvmWinogradError as error:
+        code: int = command.run(args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader has gone; Python's own flush at exit must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2
+    except (TvmWinogradError, OSError) as error:
         print(f"tvm-winograd {args.command}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
+    except MemoryError as error:
+        print(f"tvm-winograd {args.command}: out of memory: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

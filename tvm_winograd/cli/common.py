@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -34,9 +35,17 @@ def progress_printer() -> Callable[[str], None]:
 
 
 def print_json(value: Any) -> None:
-    """The one document of --json."""
-    json.dump(value, sys.stdout, indent=2)
+    """The one document of --json. JSON has no NaN and no infinity: they become null."""
+    json.dump(_finite(value), sys.stdout, indent=2, allow_nan=False)
     print()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_table(title: str, columns: list[str], rows: list[list[Any]]) -> None:

@@ -17,7 +17,8 @@ def run(args: argparse.Namespace) -> int:
     if args.cpp_flags:
         from ..cppflags import cpp_flags
 
-        print(cpp_flags())
+        flags = cpp_flags()
+        print_json({"cpp_flags": flags}) if args.json else print(flags)
         return 0
     from ..env import VARIABLES, collect
 

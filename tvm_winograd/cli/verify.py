@@ -7,15 +7,18 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import InputError
 from .common import add_model_options, print_json, print_table, progress_printer
 
 if TYPE_CHECKING:
+    from ..artifact import Artifact
     from ..verify import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="ARTIFACT|MODEL")
     add_model_options(parser)
+    parser.set_defaults(target=None)  # llvm, or the artifact's own
     parser.add_argument("--model", help="what a foreign artifact was compiled from")
     parser.add_argument("--layers", action="store_true", help="print every convolution")
 
@@ -30,12 +33,13 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="tvm_winograd-") as folder:
         if Path(args.subject).is_dir():
             artifact = Artifact(args.subject)
+            _check_options(args, artifact)
             model = load_source(artifact, args.model, args.weights)
         else:
             model = load_model(args.subject, batch=args.batch, weights=args.weights)
             artifact = compile_model(
                 model,
-                target=args.target,
+                target=args.target or "llvm",
                 arch=args.arch,
                 output=Path(folder, "artifact"),
                 ptx=False,
@@ -49,6 +53,22 @@ def run(args: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
+def _check_options(args: argparse.Namespace, artifact: Artifact) -> None:
+    """--target, --arch and --batch are for models; of an artifact they may only repeat its own."""
+    manifest = artifact.manifest
+    made = {
+        "target": manifest["target"],
+        "batch": manifest["inputs"][0]["shape"][0],
+        "arch": ",".join(m["arch"] for m in manifest["modules"] if m["kind"] == "cubin"),
+    }
+    for name, value in made.items():
+        if (given := getattr(args, name)) not in (None, value):
+            raise InputError(
+                f"--{name} {given}, but {args.subject} was compiled for {name} {value}; leave it "
+                "out, or name the model instead of the artifact"
+            )
+
+
 def _print(report: Report, every_layer: bool) -> None:
     shown = [r for r in report.layers if every_layer or not r.ok]
     rows = [
@@ -58,11 +78,12 @@ def _print(report: Report, every_layer: bool) -> None:
     if rows:
         columns = ["layer", "algorithm", "relative error", "limit", ""]
         print_table("convolutions alone", columns, rows)
-    worst = max(report.layers, key=lambda r: r.error)
     good = sum(r.ok for r in report.layers)
-    print(f"{good} of {len(report.layers)} convolutions ok, worst {worst.error:.2e} ({worst.name})")
+    worst = max(report.layers, key=lambda r: r.error, default=None)
+    what = f", worst {worst.error:.2e} ({worst.name})" if worst else ""
+    print(f"{good} of {len(report.layers)} convolutions ok{what}")
     print(
         f"network: {report.error:.2e} from float64; {report.peer}: {report.peer_error:.2e}; "
-        f"ratio {report.error / report.peer_error:.2f}"
+        f"ratio {report.ratio:.2f}"
     )
     print("ok" if report.ok else "FAILED")

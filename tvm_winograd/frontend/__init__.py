@@ -26,8 +26,8 @@ def load_model(
     Raises:
         ModelError: a model or weights file that cannot be read, understood or given this batch.
     """
-    if batch is not None and batch < 1:
-        raise ModelError(f"batch={batch}: a positive number of images is needed")
+    if batch is not None and (type(batch) is not int or batch < 1):
+        raise ModelError(f"batch={batch!r}: a positive number of images is needed")
     path = Path(weights) if weights is not None else None
     if isinstance(model, str | Path):
         return _load_named(str(model), batch, path, seed)

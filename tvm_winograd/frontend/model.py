@@ -78,6 +78,9 @@ def make_model(
     variables = list(function.params)[:count]
     input_names = input_names or [v.name for v in variables]
     inputs = tuple(_tensor_spec(n, v) for n, v in zip(input_names, variables, strict=True))
+    if not inputs or not inputs[0].shape:
+        got = f"the scalar {inputs[0].name!r} first" if inputs else "no input"
+        raise ModelError(f"{name!r} takes {got}; a tensor whose axis 0 is the batch is needed")
     fields = list(getattr(function.ret_ty, "fields", [function.ret_ty]))
     output_names = output_names or _output_names(len(fields))
     outputs = tuple(

@@ -182,6 +182,8 @@ def _bound_input(value: Any, batch: int | None) -> Any:
             "in float32 and choose the precision with --dtype when compiling"
         )
     dims = list(tensor.shape.dim)
+    if tensor.HasField("shape") and not dims:
+        return value  # a scalar
     if not dims:
         raise ModelError(f"input {value.name!r} has no shape; export the model with one")
     dynamic = [d.dim_param or "?" for d in dims[1:] if not d.dim_value]

@@ -92,13 +92,15 @@ def _bind_batch(mod: Any, weights: int, batch: int | None) -> Any:
         _check_upper(mod["main"], symbols, batch or 1)
         mod["main"] = function
         return relax.transform.BindSymbolicVars(dict.fromkeys(symbols, batch or 1))(mod)
+    mod["main"] = function
+    if not inputs or not inputs[0].ty.shape:
+        return mod  # make_model refuses it
     fixed = int(inputs[0].ty.shape[0])
     if batch is not None and batch != fixed:
         raise ModelError(
             f"batch={batch}: this program was exported with the fixed batch {fixed}; export it "
             "again with that batch, or with dynamic_shapes={'x': {0: torch.export.Dim('batch')}}"
         )
-    mod["main"] = function
     return mod
 
 

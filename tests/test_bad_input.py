@@ -1,0 +1,255 @@
+"""What a user may get wrong: the right exit code, one JSON document or none, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+
+import numpy as np
+import pytest
+from helpers_small_model import BATCH, WIDTH, write
+from PIL import Image
+
+import tvm_winograd
+from tvm_winograd import ConvSpec, TvmWinogradError, conv2d
+from tvm_winograd.cli import common, main
+from tvm_winograd.conv import hardware_for
+from tvm_winograd.errors import ArtifactError, InputError, ModelError, SpecError, UnsupportedError
+from tvm_winograd.frontend import load_model
+from tvm_winograd.gpu import parse_archs
+from tvm_winograd.preprocess import read_input
+
+SPEC = ConvSpec(n=1, c=8, h=6, w=6, k=8)
+PREPROCESS = {"resize": 20, "crop": 16, "mean": [0, 0, 0], "std": [1, 1, 1]}
+SHAPE = (1, 3, 16, 16)
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("with spaces é") / "art", labels=["a"] * WIDTH)
+
+
+def npy(header: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header.ljust(117) + b"\n" + b"x" * 64
+
+
+BAD_NPY = {
+    "unclosed header": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': ((((("),
+    "petabytes": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (999999999999,99), }"),
+    "cut off": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (3,16,16), }"),
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("content", BAD_NPY.values(), ids=BAD_NPY)
+def test_damaged_npy(content, tmp_path):
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"x\.npy is not a readable"):
+        read_input(path, SHAPE, None)
+
+
+def test_an_archive_called_npy(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.zeros(3))
+    with pytest.raises(InputError, match="archive"):
+        read_input((tmp_path / "x.npz").rename(tmp_path / "x.npy"), SHAPE, None)
+
+
+def image(tmp_path, array, name="x.png"):
+    Image.fromarray(array).save(tmp_path / name)
+    return read_input(tmp_path / name, SHAPE, PREPROCESS)
+
+
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
+    grey = np.arange(30 * 40, dtype="uint16").reshape(30, 40) * 50
+    wide = image(tmp_path, grey)
+    narrow = image(tmp_path, np.rint(grey / 257).astype("uint8"))
+    np.testing.assert_array_equal(wide, narrow)
+    assert wide.max() < 1
+    with pytest.raises(InputError, match="32 bits"):
+        image(tmp_path, grey.astype("float32"), "x.tif")
+
+
+@pytest.mark.parametrize("size", [(40, 30), (17, 90), (16, 16), (1, 1), (3, 8)])
+def test_the_crop_is_that_of_the_whole_resized_image(size, rng, tmp_path):
+    pixels = rng.integers(0, 256, (*size, 3), dtype="uint8")
+    got = image(tmp_path, pixels)
+    h, w = (max(16, round(side * 20 / min(size))) for side in size)
+    top, left = (h - 16) // 2, (w - 16) // 2
+    whole = Image.fromarray(pixels).resize((w, h), Image.Resampling.BILINEAR)
+    want = np.asarray(whole.crop((left, top, left + 16, top + 16)), "float32") / 255
+    assert abs(got[0].transpose(1, 2, 0) - want).max() <= 1 / 255 + 1e-6  # of rounding
+
+
+def test_a_thin_image_needs_no_memory_for_what_is_cropped(tmp_path):
+    assert image(tmp_path, np.zeros((1, 60000, 3), "uint8")).shape == SHAPE
+
+
+def test_too_large_an_image_and_useless_preprocessing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(InputError, match="exceeds limit"):
+        image(tmp_path, np.zeros((50, 50), "uint8"))
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="no use"):
+        read_input(tmp_path / "x.png", SHAPE, {"size": 224})
+
+
+def output_of(capsys, *args):
+    """(exit code, stdout); stderr must hold no traceback."""
+    try:
+        code = main([str(a) for a in args])
+    except SystemExit as error:
+        code = error.code
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out
+
+
+def test_json_is_one_document_of_real_json(artifact, tmp_path, capsys):
+    x = np.full((BATCH, WIDTH), np.inf, "float32")
+    np.save(tmp_path / "x.npy", x)
+    args = ["run", artifact.path, tmp_path / "x.npy", "--repeats", 1, "--json"]
+    code, out = output_of(capsys, *args)
+    assert code == 0
+    json.loads(out, parse_constant=pytest.fail)
+    code, out = output_of(capsys, "env", "--cpp-flags", "--json")
+    assert code == 0 and "-ltvm_runtime" in json.loads(out)["cpp_flags"]
+    common.print_json({"a": [math.inf, (math.nan, 1.5)]})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, [None, 1.5]]}
+
+
+def test_exit_code_2_without_a_document(artifact, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("")
+    for args in (
+        ["show", "resnet18", "--logs", tmp_path / "absent"],
+        ["run", artifact.path, file, "--device", "cpu:99999999999999999999"],
+        ["compile", "resnet18", "-o", file],
+        ["compile", "resnet18", "-o", file / "below"],
+        ["compile", "resnet18", "-o", "/"],
+        ["compile", "resnet18", "-o", tmp_path / "x", "--target", "cuda", "--arch", ""],
+        ["verify", artifact.path, "--batch", BATCH + 1],
+        ["verify", artifact.path, "--target", "cuda"],
+        ["verify", artifact.path],
+    ):
+        assert output_of(capsys, *args, "--json") == (2, ""), args
+
+
+def test_an_artifact_runs_on_after_its_folder_is_gone(tmp_path):
+    runner = write(tmp_path / "a", labels=["b", "c"]).load()
+    (tmp_path / "a").rename(tmp_path / "gone")
+    assert runner.labels == ["b", "c"]
+    x = np.zeros((BATCH, WIDTH), "float32")
+    assert runner.run(x).shape == x.shape
+
+
+def test_output_is_checked_before_the_work(tmp_path):
+    steps = []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="not a folder"):
+        tvm_winograd.compile("resnet18", output=tmp_path / "file", progress=steps.append)
+    assert not steps
+
+
+def test_a_label_for_each_class(tmp_path):
+    with pytest.raises(InputError, match="2 labels"):
+        tvm_winograd.compile("resnet18", output=tmp_path / "a", labels=["cat", "dog"])
+
+
+@pytest.mark.parametrize("batch", ["4", 2.0, True, 0])
+def test_batches_that_are_no_number_of_images(batch):
+    with pytest.raises(ModelError, match="positive"):
+        load_model("resnet18", batch=batch)
+
+
+def test_architectures():
+    assert parse_archs(None) == ["sm_90"]
+    for wrong in ("", ",", "sm_1"):
+        with pytest.raises(UnsupportedError):
+            parse_archs(wrong)
+    with pytest.raises(UnsupportedError, match="supported are"):
+        hardware_for("cuda", ["sm_90"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"n": 1.0}, {"n": True}, {"n": "1"}, {"padding": 1.5}, {"padding": (1, 1, 1, 1.7)},
+     {"padding": None}, {"padding": "1111"}, {"padding": (1, 1)}, {"dtype": []},
+     {"stride": (1, 2)}],
+)  # fmt: skip
+def test_sizes_are_integers_not_rounded(values):
+    with pytest.raises(SpecError):
+        ConvSpec(**{"n": 1, "c": 8, "h": 6, "w": 6, "k": 8, **values})
+
+
+def test_numpy_integers_are_integers():
+    spec = ConvSpec(n=np.int64(1), c=8, h=6, w=np.int32(6), k=8, padding=[np.int8(1)] * 4)
+    assert spec == SPEC and spec.key() == SPEC.key()
+    with pytest.raises(SpecError, match="ConvSpec is needed"):
+        conv2d(SPEC.key())
+
+
+def test_arrays_of_one_convolution(rng):
+    conv = conv2d(SPEC)
+    x, w = (rng.standard_normal(s).astype("float32") for s in (SPEC.input_shape, SPEC.weight_shape))
+    want, packed = conv(x, w), conv.pack(w)
+    np.testing.assert_array_equal(conv(np.asfortranarray(x), w), want)
+    for call in (
+        lambda: conv(x.tolist(), w),
+        lambda: conv(x.astype(">f4"), w),
+        lambda: conv(x, w[:4]),
+        lambda: conv(x, w, x),
+        lambda: conv.run(x, w),  # not packed
+        lambda: conv.run(x, packed, out=np.zeros(3, "float32")),
+    ):
+        with pytest.raises(InputError):
+            call()
+
+
+def test_dlpack_that_cannot_be_shared():
+    torch = pytest.importorskip("torch")
+    conv, w = conv2d(SPEC), torch.zeros(SPEC.weight_shape)
+    for x in (torch.zeros(SPEC.input_shape).transpose(2, 3), torch.zeros(289)[1:].view(1, 8, 6, 6)):
+        with pytest.raises(InputError, match="DLPack"):
+            conv(x, w)
+
+
+@pytest.mark.parametrize(
+    "algorithm, target", [("winograd", "llvm"), ("direct", "llvm"), ("winograd", "cuda")]
+)
+@pytest.mark.parametrize("value", ["a", None, 3.5, -1])
+def test_config_fields_of_the_wrong_type(algorithm, target, value):
+    from dataclasses import fields, replace
+
+    from tvm_winograd.select import Epilogue, choose
+
+    hardware = hardware_for(target, None)
+    config = choose(SPEC, Epilogue(), hardware, algorithm=algorithm).config
+    for field in fields(config):
+        changed = replace(config, **{field.name: value})
+        with pytest.raises(UnsupportedError):
+            choose(SPEC, Epilogue(), hardware, algorithm=algorithm, config=changed)
+
+
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+def test_giants_are_refused_at_once(target):
+    for sizes in ({"c": 2**20, "k": 2**20}, {"n": 2**40}, {"padding": 10**6}):
+        with pytest.raises(TvmWinogradError):
+            conv2d(ConvSpec(**{"n": 1, "c": 8, "h": 6, "w": 6, "k": 8, **sizes}), target)
+
+
+def test_models_without_a_batch(rng):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.p = torch.nn.Parameter(torch.ones(2, 2))
+
+        def forward(self, *x):
+            return sum(x, self.p)
+
+    for inputs, words in (((), "no input"), ((torch.tensor(1.0),), "scalar")):
+        with pytest.raises(ModelError, match=words):
+            load_model(torch.export.export(Net().eval(), inputs))
