@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -128,6 +129,7 @@ def test_exit_code_2_without_a_document(artifact, tmp_path, capsys):
         ["compile", "resnet18", "-o", file],
         ["compile", "resnet18", "-o", file / "below"],
         ["compile", "resnet18", "-o", "/"],
+        ["compile", "resnet18", "-o", "x" * 300],
         ["compile", "resnet18", "-o", tmp_path / "x", "--target", "cuda", "--arch", ""],
         ["verify", artifact.path, "--batch", BATCH + 1],
         ["verify", artifact.path, "--target", "cuda"],
@@ -142,6 +144,24 @@ def test_an_artifact_runs_on_after_its_folder_is_gone(tmp_path):
     assert runner.labels == ["b", "c"]
     x = np.zeros((BATCH, WIDTH), "float32")
     assert runner.run(x).shape == x.shape
+
+
+def test_several_threads_may_share_a_runner(tmp_path, rng):
+    runner = write(tmp_path / "a").load()
+    x = rng.standard_normal((BATCH, WIDTH)).astype("float32")
+    want = runner.run(x)
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(lambda _: runner.run(x), range(200)):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_a_manifest_with_another_number_of_parameters(tmp_path):
+    path = write(tmp_path / "a").path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["modules"][0]["params"]["names"].pop()
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactError, match="holds 4 parameters, the manifest names 3"):
+        tvm_winograd.load(path.parent)
 
 
 def test_output_is_checked_before_the_work(tmp_path):

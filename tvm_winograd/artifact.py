@@ -250,8 +250,13 @@ def check_replaceable(path: Path) -> None:
     ArtifactError: an artifact must not be written there: `path` is no folder, or a folder of
         something else.
     """
-    above = next((p for p in path.absolute().parents if p.exists()), path)
-    if not path.name or not above.is_dir() or not os.access(above, os.W_OK):
+    try:
+        above = next((p for p in path.absolute().parents if p.exists()), path)
+        possible = path.name and above.is_dir() and os.access(above, os.W_OK)
+        path.exists()
+    except OSError:  # a name too long, a folder not to be looked into
+        possible = False
+    if not possible:
         raise ArtifactError(f"no folder can be made at {path.absolute()}; name another place")
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ArtifactError(f"{path} is not a folder; name another place for the artifact")

@@ -6,6 +6,7 @@ Needs TVM's runtime only; nothing here imports `tvm`.
 from __future__ import annotations
 
 import ctypes
+import json
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -155,17 +156,31 @@ def load_params(folder: Path, count: int, device: tuple[int, int]) -> Any:
             "vm.builtin.tensor_cache.remove",
         )
     )
+    stored = 0
     with _cache_lock:
         try:
+            stored = _stored(folder)
             read(str(folder), *device)
-            return collect("param", count)
+            params = collect("param", count)
         except (RuntimeError, ValueError, LookupError, TypeError) as error:
             raise ArtifactError(
                 f"the parameters of {folder} cannot be loaded: {error}; compile the model again"
             ) from error
         finally:
-            for i in range(count):  # the array keeps the tensors, the table must not
+            for i in range(max(count, stored)):  # the array keeps the tensors, the table must not
                 forget(f"param_{i}")
+    if stored != count:
+        raise ArtifactError(
+            f"{folder} holds {stored} parameters, the manifest names {count}; compile the model "
+            "again"
+        )
+    return params
+
+
+def _stored(folder: Path) -> int:
+    """How many parameters TVM's index lists."""
+    index = json.loads((folder / "tensor-cache.json").read_text("utf-8"))
+    return sum(len(shard["records"]) for shard in index["records"])
 
 
 def _registered(name: str) -> bool:

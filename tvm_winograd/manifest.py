@@ -109,6 +109,21 @@ def check_manifest(manifest: Any, where: str) -> None:
     _check_listed(manifest, where)
 
 
+def read_labels(path: str | Path, manifest: Mapping[str, Any]) -> list[str] | None:
+    """The class names of an artifact, None if it has none.
+
+    Raises:
+        ArtifactError: their file is missing or no text.
+    """
+    if manifest["labels"] is None:
+        return None
+    file = Path(path) / manifest["labels"]
+    try:
+        return file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{file} cannot be read: {error}; compile the model again") from error
+
+
 def check_files(path: str | Path, manifest: Mapping[str, Any]) -> None:
     """Compares every file of an artifact with its recorded SHA-256.
 

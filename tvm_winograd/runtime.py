@@ -7,6 +7,7 @@ logits = runner.run(x)
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from .loading import (
     load_runtime,
     parse_device,
 )
-from .manifest import check_files, read_manifest
+from .manifest import check_files, read_labels, read_manifest
 
 _POOLED = 2  # TVM's allocator that keeps freed memory for the next run
 _ALIGN = 64  # bytes: TVM's kernels assume it of every tensor
@@ -52,7 +53,7 @@ def load(path: str | Path, device: str | None = None) -> Runner:
 
 
 class Runner:
-    """A loaded model, made by `load`. Not for several threads at once: load one for each.
+    """A loaded model, made by `load`. One call at a time, those of other threads wait.
 
     Attributes:
         manifest: the artifact's.
@@ -75,7 +76,8 @@ class Runner:
         self.module = module
         self.device = tvm_ffi.device("cuda" if device[0] == CUDA else "cpu", device[1])
         self._stream: int | None = None  # of the last run
-        self.labels = _labels(path, manifest["labels"])
+        self._lock = threading.RLock()  # TVM's virtual machine has one stack
+        self.labels = read_labels(path, manifest)
         file = path / module["file"]
         try:
             self._library = tvm_ffi.load_module(str(file))
@@ -226,31 +228,27 @@ class Runner:
 
     @contextmanager
     def _on(self, stream: Any) -> Iterator[int]:
-        """Makes TVM use `stream`; gives its handle."""
-        import tvm_ffi
-
+        """Makes TVM use `stream`; gives its handle. One thread at a time."""
         handle = _stream_handle(stream)
         if self.device.type != "cuda":
             if handle:
                 raise InputError("stream is for CUDA; this model runs on the CPU")
-            yield 0
+            with self._lock:
+                yield 0
             return
+        with self._lock, self._on_cuda(handle):
+            yield handle
+
+    @contextmanager
+    def _on_cuda(self, handle: int) -> Iterator[None]:
+        import tvm_ffi
+
         if self._stream not in (None, handle):
             # both use the model's workspace: the new stream waits on the GPU, the host does not
             _runtime("Device_StreamSyncFromTo")(self.device, self._stream, handle)
         self._stream = handle
         with tvm_ffi.use_raw_stream(self.device, handle):
-            yield handle
-
-
-def _labels(path: Path, name: str | None) -> list[str] | None:
-    """Read at once: the folder may be gone later."""
-    if name is None:
-        return None
-    try:
-        return (path / name).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArtifactError(f"{path / name} cannot be read: {error}") from error
+            yield
 
 
 def _runtime(name: str) -> Any:
