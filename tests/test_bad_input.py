@@ -9,14 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from helpers_small_model import BATCH, WIDTH, write
+from helpers_small_model import BATCH, WIDTH, built, write
 from PIL import Image
 
 import tvm_winograd
 from tvm_winograd import ConvSpec, TvmWinogradError, conv2d
 from tvm_winograd.cli import common, main
 from tvm_winograd.conv import hardware_for
-from tvm_winograd.errors import ArtifactError, InputError, ModelError, SpecError, UnsupportedError
+from tvm_winograd.errors import (
+    ArtifactError,
+    BuildError,
+    InputError,
+    ModelError,
+    SpecError,
+    UnsupportedError,
+)
 from tvm_winograd.frontend import load_model
 from tvm_winograd.gpu import parse_archs
 from tvm_winograd.preprocess import read_input
@@ -170,6 +177,19 @@ def test_output_is_checked_before_the_work(tmp_path):
     with pytest.raises(ArtifactError, match="not a folder"):
         tvm_winograd.compile("resnet18", output=tmp_path / "file", progress=steps.append)
     assert not steps
+
+
+@pytest.mark.parametrize(
+    "compiler, words",
+    [("/absent", "is no program"), ("ccache g++", "without arguments"),
+     ("false", "could not link"), ("true", "made no library")],
+)  # fmt: skip
+def test_compilers_that_do_not_link(compiler, words, tmp_path, monkeypatch):
+    module = built()
+    monkeypatch.setenv("CXX", compiler)
+    with pytest.raises(BuildError, match=words):
+        write(tmp_path / "a", module)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_label_for_each_class(tmp_path):

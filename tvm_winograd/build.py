@@ -46,15 +46,21 @@ _HEXAGON_PASS = "s_tir.LowerAsyncDMA"
 
 
 def host_compiler() -> str:
-    """The C/C++ compiler that links our libraries (TVM looks for the same names).
+    """The C/C++ compiler that links our libraries: CXX, CC, or a usual name.
 
     Raises:
-        BuildError: there is none.
+        BuildError: there is none, or not the one that CXX or CC names.
     """
-    names = [os.environ.get(v) for v in ("CXX", "CC")]
-    names += ["g++", "gcc", "clang++", "clang", "c++", "cc"]
-    for name in names:
-        if name and (found := shutil.which(name)):
+    for variable in ("CXX", "CC"):
+        if name := os.environ.get(variable):
+            if found := shutil.which(name):
+                return found
+            raise BuildError(
+                f"{variable}={name!r} is no program; one name or path without arguments is needed, "
+                "or unset it"
+            )
+    for name in ("g++", "gcc", "clang++", "clang", "c++", "cc"):
+        if found := shutil.which(name):
             return found
     raise BuildError(
         "no C compiler was found (tried CXX, CC, g++, gcc, clang, cc); TVM needs one to link "
@@ -136,14 +142,24 @@ def export(executable: Any, path: str | Path, *, ptx: bool = False) -> Path:
     Raises:
         BuildError: its device code is source text, PTX that was not asked for, or missing.
     """
-    host_compiler()
+    linker = host_compiler()
     path = Path(path)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
         made = Path(folder, "module.so")
-        executable.export_library(str(made))
+        _link(executable, made, linker)
         check_device_code(made, cuda=_has_cuda(executable.mod), ptx=ptx)
         os.replace(made, path)
     return path
+
+
+def _link(executable: Any, made: Path, linker: str) -> None:
+    try:
+        executable.export_library(str(made), cc=linker)
+    except RuntimeError as error:
+        text = str(error).strip()[:_SHOWN]
+        raise BuildError(f"{linker} could not link the module: {text}") from error
+    if not made.is_file():
+        raise BuildError(f"{linker} made no library and reported no error; is it a C compiler?")
 
 
 def check_device_code(library: str | Path | bytes, *, cuda: bool, ptx: bool = False) -> None:

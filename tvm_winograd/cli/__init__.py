@@ -7,6 +7,7 @@ document and everything else goes to stderr.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code."""
     args = _parser().parse_args(argv)
     command = import_module(f".{args.command}", __name__)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a path may hold what the terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
     try:
         code: int = command.run(args)
         sys.stdout.flush()
@@ -39,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except MemoryError as error:
         print(f"tvm-winograd {args.command}: out of memory: {error}", file=sys.stderr)
+    except ModuleNotFoundError as error:  # a checkout used without an installation
+        print(f"tvm-winograd {args.command}: {error}: pip install tvm-winograd", file=sys.stderr)
+        return 2
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
