@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -25,6 +26,7 @@ from tvm_winograd.errors import (
     UnsupportedError,
 )
 from tvm_winograd.frontend import load_model
+from tvm_winograd.frontend.weights import load_weights
 from tvm_winograd.gpu import parse_archs
 from tvm_winograd.preprocess import read_input
 
@@ -279,6 +281,33 @@ def test_giants_are_refused_at_once(target):
             conv2d(ConvSpec(**{"n": 1, "c": 8, "h": 6, "w": 6, "k": 8, **sizes}), target)
 
 
+def test_layers_larger_than_their_map(tmp_path):
+    pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in
+            (("x", [1, 8, 2, 2]), ("y", None)))  # fmt: skip
+    weight = numpy_helper.from_array(np.ones((8, 8, 3, 3), "float32"), "w")
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])], "g", [x], [y], [weight]
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "n.onnx")
+    with pytest.raises(ModelError, match="without elements"):
+        load_model(tmp_path / "n.onnx")
+
+
+@pytest.mark.parametrize("name, content", [("a.npz", "array"), ("b.npz", "text")])
+def test_weights_files_that_hold_no_arrays(name, content, tmp_path):
+    if content == "array":
+        np.save(tmp_path / "w.npy", np.zeros(3))
+        (tmp_path / "w.npy").rename(tmp_path / name)
+    else:
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("w", "hello")
+    with pytest.raises(ModelError, match="npz file of arrays"):
+        load_weights(tmp_path / name, {"w": (3,)})
+
+
 def test_models_without_a_batch(rng):
     torch = pytest.importorskip("torch")
 
@@ -293,3 +322,13 @@ def test_models_without_a_batch(rng):
     for inputs, words in (((), "no input"), ((torch.tensor(1.0),), "scalar")):
         with pytest.raises(ModelError, match=words):
             load_model(torch.export.export(Net().eval(), inputs))
+
+
+def test_a_nan_reaches_the_outputs_that_a_direct_convolution_gives_it(rng):
+    """docs/numerics.md, for every position in a tile."""
+    direct, winograd = (conv2d(SPEC, algorithm=a) for a in ("direct", "winograd-f2"))
+    w = rng.standard_normal(SPEC.weight_shape).astype("float32")
+    for row, column in np.ndindex(SPEC.h, SPEC.w):
+        x = rng.standard_normal(SPEC.input_shape).astype("float32")
+        x[0, 3, row, column] = np.nan
+        np.testing.assert_array_equal(np.isnan(winograd(x, w)), np.isnan(direct(x, w)))

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import libraries
 from .cubin import device_blobs
-from .errors import BuildError, TvmWinogradError
+from .errors import BuildError, as_build_error
 from .gpu import Gpu, Hardware, make_target
 from .nvrtc import check_compiler, install_callback, requesting
 
@@ -39,7 +39,6 @@ _DRIVER_FUNCTIONS = (
     "cuTensorMapEncodeTiled",
 )
 _NO_DEVICE = 100
-_SHOWN = 1000  # characters of an error of TVM's, which may hold a whole module
 # Turns plain copies next to a cp.async into DMA calls that CUDA does not have (patches of
 # unpadded maps are such copies); TVM runs it whenever tirx.use_async_copy is set.
 _HEXAGON_PASS = "s_tir.LowerAsyncDMA"
@@ -153,11 +152,8 @@ def export(executable: Any, path: str | Path, *, ptx: bool = False) -> Path:
 
 
 def _link(executable: Any, made: Path, linker: str) -> None:
-    try:
+    with as_build_error(f"{linker} could not link the module"):
         executable.export_library(str(made), cc=linker)
-    except RuntimeError as error:
-        text = str(error).strip()[:_SHOWN]
-        raise BuildError(f"{linker} could not link the module: {text}") from error
     if not made.is_file():
         raise BuildError(f"{linker} made no library and reported no error; is it a C compiler?")
 
@@ -196,14 +192,8 @@ def _compile(mod: Any, hardware: Hardware, config: dict[str, Any]) -> Any:
     target: Any = make_target(hardware)
     context = tvm.transform.PassContext(opt_level=3, config=config, disabled_pass=[_HEXAGON_PASS])
     options = {"relax_pipeline": _lowering(target)} if _has_relax(mod) else {}
-    try:
-        with target, context:
-            return tvm.compile(mod, target=target, **options)
-    except TvmWinogradError:
-        raise
-    except (RuntimeError, ValueError, TypeError) as error:  # InternalError is a RuntimeError
-        text = str(error).strip()[:_SHOWN]
-        raise BuildError(f"TVM could not compile for {hardware.arch}: {text}") from error
+    with as_build_error(f"TVM could not compile for {hardware.arch}"), target, context:
+        return tvm.compile(mod, target=target, **options)
 
 
 def _lowering(target: Any) -> Any:

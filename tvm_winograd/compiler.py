@@ -10,7 +10,7 @@ from typing import Any
 from . import build, logs
 from .artifact import Artifact, BuiltModule, check_replaceable, write_artifact
 from .conv import hardware_for
-from .errors import BuildError, InputError, UnsupportedError
+from .errors import BuildError, InputError, UnsupportedError, as_build_error
 from .frontend import Model, load_model
 from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, parse_archs
 from .passes.pipeline import Dump, Lowered, lower
@@ -75,7 +75,8 @@ def compile(
         name = "ptx" if as_ptx else hw.arch
         progress(f"lowering for {name}")
         chooser = make_chooser(hw, logs, algorithm, configs or {}, progress)
-        lowered = lower(loaded.mod, loaded.params, hw, chooser, dump)
+        with as_build_error(f"TVM could not lower {loaded.name} for {name}"):
+            lowered = lower(loaded.mod, loaded.params, hw, chooser, dump)
         _check_names(configs or {}, lowered)
         for note in lowered.notes:
             progress(f"note: {note}")

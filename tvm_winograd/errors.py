@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SHOWN = 1000  # characters of an error of TVM's, which may hold a whole module
+
 
 class TvmWinogradError(ValueError):
     """Base of every error this package raises on purpose."""
@@ -29,3 +34,14 @@ class ArtifactError(TvmWinogradError):
 
 class InputError(TvmWinogradError):
     """An input array or file of the wrong shape, dtype or kind."""
+
+
+@contextmanager
+def as_build_error(doing: str) -> Iterator[None]:
+    """What TVM raises about a module it cannot take becomes a BuildError; ours stay."""
+    try:
+        yield
+    except TvmWinogradError:
+        raise
+    except (RuntimeError, ValueError, TypeError) as error:  # TVM's InternalError is a RuntimeError
+        raise BuildError(f"{doing}: {str(error).strip()[:_SHOWN]}") from error

@@ -31,10 +31,10 @@ def pick(layers: list[Layer], name: str | None) -> list[Layer]:
     """The layer called `name`, or all.
 
     Raises:
-        UnsupportedError: no such layer; the message lists them.
+        UnsupportedError: no layer of that name; the message lists them.
     """
     chosen = [layer for layer in layers if name in (None, layer.name)]
-    if not chosen:
+    if not chosen and name is not None:
         have = ", ".join(layer.name for layer in layers) or "none"
         raise UnsupportedError(f"layer {name!r}: the model's convolutions are {have}")
     return chosen

@@ -74,6 +74,7 @@ def make_model(
     """
     function = mod["main"]
     _refuse_training(name, function)
+    _refuse_empty(name, function)
     count = len(function.params) - len(params)
     variables = list(function.params)[:count]
     input_names = input_names or [v.name for v in variables]
@@ -143,6 +144,18 @@ def _refuse_training(name: str, function: Any) -> None:
                     f"{name!r} holds batch normalization in training mode; call .eval() before "
                     "exporting it"
                 )
+
+
+def _refuse_empty(name: str, function: Any) -> None:
+    """An empty tensor is a window larger than its map, or an empty input: nobody means it."""
+    bound = [b.var for block in function.body.blocks for b in block.bindings]
+    for variable in (*function.params, *bound):
+        shape = list(getattr(getattr(variable.ty, "shape", None), "values", []))
+        if any(getattr(dim, "value", 1) < 1 for dim in shape):
+            raise ModelError(
+                f"{name!r} computes a tensor without elements: {variable.name} has the shape "
+                f"{[int(dim) for dim in shape]}; enlarge the input or the padding"
+            )
 
 
 def _output_names(count: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -143,10 +142,13 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        archive = np.load(path, allow_pickle=False)
+        arrays = dict(archive) if isinstance(archive, np.lib.npyio.NpzFile) else {}
+    except Exception as error:  # of a damaged header numpy raises nearly anything
         raise ModelError(f"{path.name} is not a readable .npz file: {error}") from error
+    if not arrays or not all(isinstance(a, np.ndarray) for a in arrays.values()):
+        raise ModelError(f"{path.name} is not a .npz file of arrays; write it with numpy.savez")
+    return arrays
 
 
 def _listed(kind: str, names: list[str]) -> str:
