@@ -26,11 +26,11 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code."""
-    args = _parser().parse_args(argv)
-    command = import_module(f".{args.command}", __name__)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
+    args = _parser().parse_args(argv)
+    command = import_module(f".{args.command}", __name__)
     try:
         code: int = command.run(args)
         sys.stdout.flush()
@@ -41,11 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TvmWinogradError, OSError) as error:
         print(f"tvm-winograd {args.command}: {error}", file=sys.stderr)
         return 2
-    except MemoryError as error:
-        print(f"tvm-winograd {args.command}: out of memory: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:  # a checkout used without an installation
         print(f"tvm-winograd {args.command}: {error}: pip install tvm-winograd", file=sys.stderr)
         return 2
+    except MemoryError as error:
+        print(f"tvm-winograd {args.command}: out of memory: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
