@@ -11,7 +11,8 @@ transform and store whole output tiles. A thread owns one (eps, nu) and `tk` x `
     M       registers, then shared (16, tk/4/rounds, bk/tk, 4, tp/4, bp/tp, 4)
 
 While a step multiplies, the next step's patches are on their way to registers and its weights
-on their way to shared memory (cp.async) or registers (sm_75).
+on their way to shared memory (cp.async) or registers (sm_75). Where blocks are too few for the
+GPU, C is split among blocks and a second kernel sums: winograd_fused_split.py.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import Any
 
 from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec, Epilogue
-from tvm_winograd.te import winograd
+from tvm_winograd.te import split, winograd
 
-from . import blocks
+from . import blocks, winograd_fused_split
 from .blocks import Block, Loop, Schedule
 from .kernel import Kernel
 from .winograd_fused_config import V_PAD, Fused, configs, default, illegal, portable
@@ -41,14 +42,21 @@ def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
 
 def prim_func(spec: ConvSpec, epilogue: Epilogue, config: Fused) -> Any:
     """main(X, U[, B][, R], O), unscheduled."""
+    if config.split_c > 1:
+        return split.prim_func(spec, epilogue, config.tiling, config.split_c)
     return winograd.tiled_prim_func(spec, epilogue, config.tiling)
 
 
 def schedule(sch: Schedule, config: Fused, gpu: Gpu) -> None:
     """Schedule `prim_func(spec, epilogue, config)` in place."""
     layout = str(sch.get(sch.get_sblock("wino_O")).annotations["layout"])
-    p_block, k_round, turn = _bind_output(sch, config, layout)
-    _output_transform(sch, config, layout, k_round, turn)
+    if config.split_c > 1:
+        winograd_fused_split.sum_parts(sch, gpu, layout)
+        p_block, k_round, turn = winograd_fused_split.bind_parts(sch, config)
+        _output_transform(sch, config, "tiles", k_round, turn)
+    else:
+        p_block, k_round, turn = _bind_output(sch, config, layout)
+        _output_transform(sch, config, layout, k_round, turn)
     step, channel = _gemm_tile(sch, config, p_block)
     weights = _stage_operands(sch, config, step, channel)
     _input_transform(sch, config, layout, step)
@@ -89,13 +97,13 @@ def _output_transform(sch: Schedule, config: Fused, layout: str, k_round: Loop, 
         sch.set_scope(block, 0, "local")
         blocks.unroll(sch, *loops)
     shared = sch.cache_read(sch.get_sblock("wino_Z"), 0, "shared.dyn")
-    e, kb, k1, k0, k2, pb, p1, p0, p2 = blocks.move(sch, shared, k_round)
-    e = _own(sch, config, e, k0, p0, [kb, pb, k1, k2, p1, p2])
-    blocks.unroll(sch, kb, pb, e, k1, k2, p1)
+    e, *part, kb, k1, k0, k2, pb, p1, p0, p2 = blocks.move(sch, shared, k_round)
+    e = _own(sch, config, e, k0, p0, [*part, kb, pb, k1, k2, p1, p2])
+    blocks.unroll(sch, *part, kb, pb, e, k1, k2, p1)
     sch.vectorize(p2)
     # No two lanes of a quarter warp write to one bank (NHWC: two of a half warp read from one).
     axis, row, pad = (4, config.bp, 4) if layout == "NHWC" else (3, 4 * config.bp, 8)
-    sch.storage_align(shared, 0, axis, min(row, 32), pad)
+    sch.storage_align(shared, 0, axis + len(part), min(row, 32), pad)
 
 
 def _own(sch: Schedule, config: Fused, e: Loop, k0: Loop, p0: Loop, inner: list[Loop]) -> Loop:
@@ -114,11 +122,11 @@ def _gemm_tile(sch: Schedule, config: Fused, p_block: Loop) -> tuple[Loop, Loop]
     """M in registers, an outer product a channel; returns the loops (step, channel in step)."""
     block = sch.get_sblock("wino_M")
     sch.set_scope(block, 0, "local")
-    e, kb, k1, k0, k2, pb, p1, p0, p2, c = blocks.move(sch, block, p_block)
-    step, part, channel = sch.split(c, [None, config.bc // config.unroll, config.unroll])
-    tile = [kb, pb, k1, p1, k2, p2]
-    e = _own(sch, config, e, k0, p0, [step, part, channel, *tile])
-    sch.reorder(step, part, channel, e)
+    e, *part, kb, k1, k0, k2, pb, p1, p0, p2, c = blocks.move(sch, block, p_block)
+    step, group, channel = sch.split(c, [None, config.bc // config.unroll, config.unroll])
+    tile = [*part, kb, pb, k1, p1, k2, p2]
+    e = _own(sch, config, e, k0, p0, [step, group, channel, *tile])
+    sch.reorder(step, group, channel, e)
     blocks.unroll(sch, channel, e, *tile)
     return step, channel
 

@@ -13,6 +13,7 @@ from . import blocks
 
 _POINTS = 16  # (eps, nu) pairs of F(2x2, 3x3)
 _PORTABLE_SHARED = 48 * 1024  # bytes every CUDA GPU gives a block without opting in
+MAX_PARTS = 16  # of C, all in a thread of the second kernel at once; more never won (H200)
 V_PAD = 4  # words a channel of V, so that lanes along channels (NHWC) meet different banks
 
 
@@ -35,6 +36,8 @@ class Fused:
     # unless ptxas then sinks the next patch's loads to the end of the step, where their latency
     # is bare: (512, 7^2) takes 502, 480 with 4; NCHW float16 at (64, 56^2) 451 and 400.
     unroll: int = 8
+    # Parts of C, on blockIdx.z: each computes its own output tiles, a second kernel sums them.
+    split_c: int = 1
 
     @property
     def lane_k(self) -> int:
@@ -76,10 +79,10 @@ class Fused:
     @property
     def tiling(self) -> winograd.Tiling:
         k_tile, p_tile = (self.tk // 4, self.lane_k, 4), (self.tp // 4, self.lane_p, 4)
-        return winograd.Tiling(2, k_tile, p_tile, self.bc, channel_outer=True)
+        return winograd.Tiling(2, k_tile, p_tile, self.bc * self.split_c, channel_outer=True)
 
 
-# Largest reuse first. The default is the first of these with enough blocks for the GPU.
+# Largest reuse first: what the default chooses from.
 LADDER = (
     Fused(),
     Fused(bk=32, tk=8, rounds=2),
@@ -92,9 +95,14 @@ _OTHERS = (
     Fused(tk=8, lanes="kpkkp", rounds=2),
     Fused(bk=16, bp=16, tk=8, lanes="eeekp", rounds=2),
 )
-# Blocks an SM that count as enough. At batch 1 on an H200 (132 SMs, 2026-11-30) the choice takes
-# 7, 15, 27 and 36 us for ResNet's four 3x3 layers, the first of the ladder 19, 34, 65 and 107.
+# Blocks of the largest tile an SM that count as enough. With fewer, a smaller tile or parts of C.
 _FILL = 0.7
+# What time is made of on an H200 (1.98 GHz, driver 580, 2026-11-30; 250 points of tile and parts at
+# batch 1 to 8), in steps of the first tile (1.8 us): 1 a wave of blocks, to fill and drain it; 1 a
+# step and block of an SM, less for smaller tiles, but not less than the latency of a patch, which
+# shows unless 4 neighbouring tiles share a row; for parts, the second kernel.
+_LATENCY = 0.45
+_SUM, _SUM_PART = 1.1, 0.01
 
 
 def illegal(config: Fused, spec: ConvSpec, hw: Hardware) -> str | None:
@@ -113,12 +121,25 @@ def illegal(config: Fused, spec: ConvSpec, hw: Hardware) -> str | None:
         return f"about {needed} registers a thread; {config.threads} threads may have {available}"
     if (kb := winograd.sizes(spec, config.tiling).kb) > 65535:
         return f"{kb} blocks of filters; a grid has at most 65535"
+    return _bad_split(config, spec) if config.split_c > 1 else None
+
+
+def _bad_split(config: Fused, spec: ConvSpec) -> str | None:
+    """None, or why C of `spec` cannot be split like that."""
+    if config.split_c > MAX_PARTS:
+        return f"split_c={config.split_c}: a thread sums at most {MAX_PARTS} parts"
+    steps = ceil_div(spec.c, config.bc)
+    if (config.split_c - 1) * ceil_div(steps, config.split_c) >= steps:
+        return f"split_c={config.split_c}: {steps} steps of {config.bc} channels leave a part empty"
+    z = winograd.sizes(spec, config.tiling)
+    if config.split_c * z.kb * z.bk * z.pb * z.bp * 4 >= 2**31:
+        return f"split_c={config.split_c}: a workspace of 2^31 elements; indices are 32-bit"
     return None
 
 
 def _malformed(config: Fused) -> str | None:
     """None, or why the numbers of `config` do not fit each other, whatever the GPU."""
-    for name in ("bk", "bp", "bc", "tk", "tp", "rounds", "unroll"):
+    for name in ("bk", "bp", "bc", "tk", "tp", "rounds", "unroll", "split_c"):
         if (value := getattr(config, name)) < 1:
             return f"{name}={value}: a positive integer is needed"
     if config.tk % 4 or config.tp % 4:
@@ -153,17 +174,19 @@ def portable(spec: ConvSpec) -> Fused:
 
 
 def default(spec: ConvSpec, gpu: Gpu) -> Fused:
-    """The largest block that still fills `gpu`, with the largest step its shared memory holds."""
-    config = portable(spec)
-    for tile in LADDER:
-        legal = _variants(tile, spec, gpu)
-        if not legal:
-            continue
-        config = legal[0]
-        z = winograd.sizes(spec, config.tiling)
+    """The largest tile if it fills `gpu`, else the cheapest of all tiles and parts.
+
+    ResNet's four 3x3 layers with bias, residual and ReLU in a CUDA graph (H200, 2026-11-30): batch
+    1 takes 7.2, 9.4, 9.6 and 8.5 us, without parts 7.1, 15, 27 and 46; batch 4 17, 18, 22 and 20,
+    without 17, 27, 51 and 46. The best point of each is 3 % faster (geometric mean, batch 1 to 8).
+    """
+    largest = _variants(LADDER[0], spec, gpu)
+    if largest:
+        z = winograd.sizes(spec, largest[0].tiling)
         if z.kb * z.pb >= _FILL * gpu.sms:
-            break
-    return config
+            return largest[0]
+    best = [found for tile in LADDER for found in _split(tile, spec, gpu)[:1]]
+    return min(best, key=lambda c: _cost(c, spec, gpu), default=portable(spec))
 
 
 def configs(spec: ConvSpec, hw: Hardware) -> list[Fused]:
@@ -171,18 +194,48 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Fused]:
     assert isinstance(hw, Gpu)
     out = [default(spec, hw)]
     for tile in LADDER + _OTHERS:
-        out += [c for c in _variants(tile, spec, hw) if c not in out]
-    return out
+        few = _split(tile, spec, hw)[:2] if tile in LADDER else []
+        out += [*few, *_variants(tile, spec, hw)]
+    return list(dict.fromkeys(out))
+
+
+def _split(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
+    """`tile` with C whole and in parts of 1, 2, 3, ... steps, each once, cheapest first."""
+    steps = ceil_div(spec.c, tile.bc)
+    parts = sorted({ceil_div(steps, each) for each in range(1, steps + 1)})
+    ways = [_variants(replace(tile, split_c=s), spec, gpu) for s in parts if s <= MAX_PARTS]
+    return sorted((w[0] for w in ways if w), key=lambda c: _cost(c, spec, gpu))
+
+
+def _cost(config: Fused, spec: ConvSpec, gpu: Gpu) -> float:
+    """Estimated time in steps of the first tile of the ladder."""
+    z = winograd.sizes(spec, config.tiling)
+    blocks_of_an_sm = ceil_div(z.kb * z.pb * config.split_c, gpu.sms)
+    resident = max(1, gpu.registers_per_sm // (config.threads * 2 * config.accumulators))
+    step = blocks_of_an_sm * _work(config) / _work(LADDER[0])
+    if z.cols % 4:
+        step = max(step, _LATENCY)
+    after = _SUM + _SUM_PART * config.split_c if config.split_c > 1 else 0.0
+    steps = z.c_pad // config.split_c // config.bc
+    return steps * step + ceil_div(blocks_of_an_sm, resident) + after
+
+
+def _work(config: Fused) -> float:
+    """Of a block's step: multiplications, and the loads of fragments that they take."""
+    loads = 1 / config.tk + 1 / config.tp
+    return config.bk * config.bp * config.bc * (1 + 2 * loads)
 
 
 def _variants(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
     """The legal ways to move data for one size of block and thread, best first.
 
     On maps of odd width registers come first: (512, 7^2) at batch 128 takes 462 us with them, 502
-    with cp.async, behind which ptxas hides the patch's loads badly there (H200, 2026-11-30).
+    with cp.async, behind which ptxas hides the patch's loads badly there; in parts, whose loops are
+    short, cp.async wins (12.8, not 13.9 us at batch 2; H200, 2026-11-30).
     """
     out = []
-    ways = ("registers", "async") if spec.ow % 2 else ("async", "registers")
+    odd = spec.ow % 2 and tile.split_c == 1
+    ways = ("registers", "async") if odd else ("async", "registers")
     for weights in ways:
         for bc, unroll in ((8, 8), (8, 4), (4, 4)):
             config = replace(tile, weights=weights, bc=bc, unroll=unroll)

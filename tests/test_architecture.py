@@ -16,13 +16,14 @@ ROOMS = [
     ("reference", ["reference", "tolerances"]),
     ("te", ["te"]),
     ("schedules", ["schedules"]),
-    ("logs", ["logs", "tune_logs"]),
+    ("logs", ["logs", "log_store", "tune_logs"]),
     ("select", ["select"]),
     ("passes", ["passes"]),
     ("models", ["numpy_ops", "evaluate", "peers", "frontend"]),
     ("build", ["nvrtc", "cubin", "build", "serial", "artifact", "runtime", "cppflags"]),
     ("compile", ["conv", "compiler"]),
     ("tools", ["preprocess", "verify", "inspect", "env"]),
+    ("tuning", ["tuning"]),
     ("cli", ["cli"]),
 ]
 RANK = {module: rank for rank, (_, modules) in enumerate(ROOMS) for module in modules}

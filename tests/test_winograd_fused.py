@@ -116,7 +116,7 @@ def test_shared_bytes_is_what_the_launch_asks_for(config: Fused) -> None:
 
 
 def launch_shared_bytes(mod: object) -> int:
-    """The dynamic shared memory of the one launch in `mod`, read when host and device part."""
+    """The dynamic shared memory of the first launch in `mod`, read when host and device part."""
     import tvm
 
     calls: list[str] = []
@@ -132,7 +132,7 @@ def launch_shared_bytes(mod: object) -> int:
     target = make_target(SM90)
     with pytest.raises(RuntimeError, match="seen enough"), context, target:
         tvm.compile(mod, target=target)
-    (call,) = calls
+    call, *_ = calls
     return int(call.split("T.int64(")[1].split(")")[0])
 
 
@@ -156,9 +156,8 @@ def test_portable_source_has_no_async_copy() -> None:
 
 
 def test_default_fills_the_gpu() -> None:
-    """Full blocks at batch 32, smaller ones at batch 1; the smallest where nothing fills it."""
+    """Full blocks at batch 32, smaller ones at batch 1 (test_winograd_split.py has parts of C)."""
     assert fused.default(RESNET, SM90) == LADDER[0]
-    assert fused.default(dataclasses.replace(RESNET, n=1), SM90) == LADDER[-1]
     assert fused.default(ConvSpec(n=1, c=64, h=56, w=56, k=64), SM90) == LADDER[2]
     assert fused.default(RESNET, gpu_for("sm_75")) == Fused(weights="registers")
 

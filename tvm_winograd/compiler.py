@@ -105,12 +105,9 @@ def make_chooser(
         places.insert(0, Path(folder))
     if not places[0].is_dir():
         raise UnsupportedError(f"logs folder {folder} does not exist; give a folder of tables")
-    rows: list[logs.Row] = []
-    for place in places:
-        found, complaints = logs.read_folder(place, hardware.arch)
-        rows += found
-        for complaint in complaints:
-            progress(complaint)
+    rows, complaints = logs.read_places(places, hardware.arch)
+    for complaint in complaints:
+        progress(complaint)
 
     def chooser(name: str, spec: ConvSpec, epilogue: Epilogue) -> Choice:
         config = (configs or {}).get(name)

@@ -36,6 +36,10 @@ class InputError(TvmWinogradError):
     """An input array or file of the wrong shape, dtype or kind."""
 
 
+class LogError(TvmWinogradError):
+    """A tuning table or journal that cannot be locked or written."""
+
+
 @contextmanager
 def as_build_error(doing: str) -> Iterator[None]:
     """What TVM raises about a module it cannot take becomes a BuildError; ours stay."""

@@ -1,7 +1,7 @@
 """Which kernel computes a convolution, with which config, and why.
 
-Called in one place of the compiler and by `conv2d`. First hit wins: explicit config, tuning log,
-the shipped default of the preferred kernel that applies.
+Called in one place of the compiler and by `conv2d`. First hit wins: explicit config, tuning log
+(this convolution, then the nearest), the shipped default of the preferred kernel that applies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tvm_winograd.schedules.kernel import Kernel, config_dict, mistyped
 
 from . import logs
 from .errors import UnsupportedError
-from .gpu import Hardware
+from .gpu import Cpu, Hardware
 from .shapes import ConvSpec, Epilogue
 
 ALGORITHMS = (
@@ -25,7 +25,7 @@ ALGORITHMS = (
 
 @dataclass(frozen=True)
 class Choice:
-    """A decision and its reason. `source`: explicit, log, default or fallback."""
+    """A decision and its reason. `source`: explicit, log, log-nearest, default or fallback."""
 
     kernel: Kernel
     config: Any
@@ -128,18 +128,37 @@ def _logged(
     rows: Sequence[logs.Row],
     gpu_name: str | None,
 ) -> Choice | None:
+    """From the tables: this convolution, else the nearest batch or epilogue of the same layer.
+
+    An architecture stands for all GPUs of its kind: without a `gpu_name` (the compiler has no
+    GPU) the fastest row of any of them is taken. "cpu" does not: vectors differ.
+    """
     by_name = {k.name: k for k in kernels}
+    if isinstance(hardware, Cpu):
+        rows, gpu_name = [r for r in rows if r.gpu == hardware.cpu], hardware.cpu
+    rows = [r for r in rows if r.arch == hardware.arch and r.kernel in by_name and not r.wrong]
     for row in logs.lookup(rows, spec, epilogue, gpu_name):
-        kernel = by_name.get(row.kernel)
-        if row.arch != hardware.arch or kernel is None:
-            continue
-        try:
-            config = kernel.make_config(row.config)
-        except UnsupportedError:
-            continue  # a row of another version; `logs check` names it
-        if kernel.illegal(config, spec, hardware) is None:
-            return Choice(kernel, config, "log", f"{row.us:.1f} us on {row.gpu} ({row.file})")
+        if (config := _usable(by_name[row.kernel], row, spec, hardware)) is not None:
+            moved = "" if row.origin == "measured" else ", measured with another epilogue"
+            reason = f"{row.us:.1f} us on {row.gpu} ({row.file}){moved}"
+            return Choice(by_name[row.kernel], config, "log", reason)
+    for row in logs.lookup_nearest(rows, spec, epilogue, gpu_name):
+        if (config := _usable(by_name[row.kernel], row, spec, hardware)) is not None:
+            reason = (
+                f"best at batch {logs.spec_of(row.spec).n}, epilogue {row.epilogue}, "
+                f"on {row.gpu} ({row.file})"
+            )
+            return Choice(by_name[row.kernel], config, "log-nearest", reason)
     return None
+
+
+def _usable(kernel: Kernel, row: logs.Row, spec: ConvSpec, hardware: Hardware) -> Any | None:
+    """The row's config, if it still exists and is legal here (`logs check` names the others)."""
+    try:
+        config = kernel.make_config(row.config)
+    except UnsupportedError:
+        return None
+    return config if kernel.illegal(config, spec, hardware) is None else None
 
 
 def _default(

@@ -20,6 +20,8 @@ COMMANDS = {
     "run": "run an artifact on an image or .npy file",
     "verify": "check an artifact or model against float64",
     "show": "show choices, schedules, IR, CUDA and resources of a model's convolutions",
+    "tune": "measure configs of a model's convolutions and write the best into tables",
+    "logs": "list, show, merge, prune and check tables of tuning results",
     "env": "show versions, compilers, devices and environment variables",
 }
 

@@ -17,7 +17,7 @@ K, C and P are padded to whole tiles here, so only wino_D (loads) and wino_O (st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,7 @@ from .common import Expr, ceil_div, mixed_radix, product, unmix
 from .store import scatter
 
 BLOCKS = ("wino_D", "wino_T", "wino_V", "wino_M", "wino_Z", "wino_Y", "wino_O")
+Tiles = Callable[[te.Tensor, te.Tensor, ConvSpec, "Tiling"], te.Tensor]  # (X, U, ...) -> wino_Y
 
 
 @dataclass(frozen=True)
@@ -172,14 +173,17 @@ def prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> Expr:
     return te.create_prim_func([data, u, *extra, conv(data, u, extra, spec, epilogue, tiling)])
 
 
-def tiled_prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> Expr:
+def tiled_prim_func(
+    spec: ConvSpec, epilogue: Epilogue, tiling: Tiling, tiles: Tiles | None = None
+) -> Expr:
     """The same, but wino_O counts like wino_Y: (Kb, *k_tile, Pb, *p_tile, m, m).
 
     For schedules that fuse everything: whatever is ragged, their regions are whole tiles.
+    `tiles` makes the tensor that wino_O reads, if it is not wino_Y (split.py).
     """
     data, extra = common.placeholders(spec, epilogue)
     u = te.placeholder(weight_shape(spec, tiling), "float32", name="U")
-    func = te.create_prim_func([data, u, *extra, _tiles(data, u, spec, tiling)])
+    func = te.create_prim_func([data, u, *extra, (tiles or _tiles)(data, u, spec, tiling)])
     z, m, nk = sizes(spec, tiling), tiling.m, 1 + len(tiling.k_tile)
 
     def place(index: Sequence[Expr]) -> tuple[tuple[Expr, Expr, Expr, Expr], list[Expr]]:
@@ -200,11 +204,11 @@ def _tiles(data: te.Tensor, u: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.
     if reason := applies(spec):
         raise UnsupportedError(reason)
     t, z = cook_toom(tiling.m, 3), sizes(spec, tiling)
-    m = _gemm(u, _input_transform(data, spec, tiling, t, z), tiling, t, z)
-    return _output_transform(m, t)
+    m = _gemm(u, input_transform(data, spec, tiling, t, z), tiling, t, z)
+    return output_transform(m, t)
 
 
-def _input_transform(
+def input_transform(
     data: te.Tensor, spec: ConvSpec, tiling: Tiling, t: Transforms, z: Sizes
 ) -> te.Tensor:
     top, left, _, _ = spec.padding
@@ -260,7 +264,7 @@ def _gemm(u: te.Tensor, v: te.Tensor, tiling: Tiling, t: Transforms, z: Sizes) -
     return te.compute(shape, compute, name="wino_M")
 
 
-def _output_transform(m: te.Tensor, t: Transforms) -> te.Tensor:
+def output_transform(m: te.Tensor, t: Transforms) -> te.Tensor:
     """Tile-shaped like M: with flat k and p a schedule would get M's bounding box."""
     outer = m.shape[1:]
 

@@ -1,0 +1,71 @@
+"""C in parts: what the fused kernel does instead of storing the output, and the kernel behind it.
+
+    kernel 1   grid (p block, k block, part)    output tiles of a part -> workspace, 16 bytes a tile
+    kernel 2   a thread a tile                  sum over the parts, epilogue, store
+
+The workspace (S, K, P, 4) is a buffer of the function: TVM takes it from the device's workspace
+pool on the host, once a call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm_winograd.gpu import Gpu
+
+from . import blocks
+from .blocks import Loop, Schedule
+
+if TYPE_CHECKING:
+    from .winograd_fused_config import Fused
+
+_SUM_WARPS = 4  # of a block of the second kernel, fewer if that gives every SM a block
+
+
+def bind_parts(sch: Schedule, config: Fused) -> tuple[Loop, Loop, Loop]:
+    """Kernel 1's store, whole tiles to the workspace; returns (p block, k round, turn).
+
+    Lanes run along the tiles, in which the workspace is contiguous, whatever the output's layout.
+    """
+    store = sch.cache_write(sch.get_sblock("wino_Y"), 0, "local")
+    part, k_block, k1, k0, k2, p_block, p1, p0, p2, i, j = sch.get_loops(store)
+    k_round, k1 = sch.split(k1, [config.rounds, None])
+    tile = [k1, k0, k2, p1, p0, p2]
+    sch.reorder(part, k_block, p_block, k_round, *tile, i, j)
+    for loop, axis in ((p_block, "blockIdx.x"), (k_block, "blockIdx.y"), (part, "blockIdx.z")):
+        sch.bind(loop, axis)
+    turn = blocks.deal(sch, tile, config.warps)
+    blocks.unroll(sch, k_round)
+    sch.vectorize(sch.fuse(i, j))
+    return p_block, k_round, turn
+
+
+def sum_parts(sch: Schedule, gpu: Gpu, layout: str) -> None:
+    """Kernel 2: the parts of a tile to registers, all loads in flight, their sum, the output."""
+    out, total = sch.get_sblock("wino_O"), sch.get_sblock("wino_S")
+    width = int(sch.get(out).writes[0].source.ty.shape[-1])
+    k_block, k1, k0, k2, p_block, p1, p0, p2, i, j = sch.get_loops(out)
+    k, p = sch.fuse(k_block, k1, k0, k2), sch.fuse(p_block, p1, p0, p2)
+    tiles = blocks.extent(sch, k) * blocks.extent(sch, p)
+    if layout == "NHWC":  # 32-byte sectors of the output, 64 bytes of the workspace
+        k, k_lane = sch.split(k, [None, min(8, blocks.extent(sch, k))])
+        p, p_lane = sch.split(p, [None, 4])
+        inner = [p, k, k_lane, p_lane]
+        sch.reorder(*inner, i, j)
+    else:
+        inner = [k, p]
+    warps = _SUM_WARPS
+    while warps > 1 and tiles < warps * blocks.WARP * gpu.sms:
+        warps //= 2
+    block, inner = sch.split(sch.fuse(*inner), [None, warps * blocks.WARP])
+    sch.bind(block, "blockIdx.x")
+    turn = blocks.deal(sch, [inner], warps)
+    blocks.unroll(sch, i)
+    (sch.vectorize if layout == "NCHW" and width % 2 == 0 else sch.unroll)(j)
+    parts = sch.cache_read(total, 0, "local")
+    loops = blocks.move(sch, total, turn)
+    sch.set_scope(total, 0, "local")
+    blocks.unroll(sch, *loops)
+    *loops, i, j = blocks.move(sch, parts, turn)
+    blocks.unroll(sch, *loops)
+    sch.vectorize(sch.fuse(i, j))

@@ -1,0 +1,87 @@
+"""Which candidates are measured next: defaults, then the estimate, then MetaSchedule's model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from tvm.s_tir import meta_schedule as ms
+
+from ..gpu import Hardware, make_target
+from .spaces import Candidate
+
+_WARM = 8  # measured candidates before the model is asked
+
+
+class Order:
+    """The order of one convolution's candidates.
+
+    While every candidate will be measured the order is that of the space. When there are more
+    than trials, MetaSchedule's XGBoost model, trained on what was measured so far (features of
+    the scheduled IR), ranks the rest, and one in eight is still taken in the space's order.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate], trials: int, hardware: Hardware) -> None:
+        self._left = list(candidates)
+        self._model = _Model(hardware, candidates[0]) if len(candidates) > trials else None
+
+    def learn(self, measured: Sequence[tuple[Candidate, float | None]]) -> None:
+        """Measured candidates and their microseconds (None: failed)."""
+        done = {id(candidate) for candidate, _ in measured}
+        self._left = [c for c in self._left if id(c) not in done]
+        if self._model is not None and measured:
+            self._model.learn(measured)
+
+    def next(self, count: int) -> list[Candidate]:
+        """At most `count` candidates that were not learned about yet."""
+        ranked = self._left
+        if self._model is not None and self._model.samples >= _WARM and ranked:
+            ranked = self._model.rank(ranked)
+            curious = max(1, count // 8)
+            chosen = ranked[: count - curious]
+            chosen += [c for c in self._left if c not in chosen][:curious]
+            return chosen
+        return ranked[:count]
+
+
+class _Model:
+    """MetaSchedule's XGBModel for one convolution, whatever program a candidate comes from."""
+
+    def __init__(self, hardware: Hardware, first: Candidate) -> None:
+        for name in ("xgboost", "tvm.s_tir.meta_schedule.cost_model.xgb_model"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        # 50 rounds without gain, the default, cost seconds and change little with so few samples
+        self._model = ms.cost_model.XGBModel(num_warmup_samples=0, early_stopping_rounds=10)
+        self._context = _context(first.schedule.mod, make_target(hardware))
+        self._news: list[tuple[Candidate, float]] = []  # it is trained when it is asked
+        self.samples = 0
+
+    def learn(self, measured: Sequence[tuple[Candidate, float | None]]) -> None:
+        good = [(c, us) for c, us in measured if us is not None]  # a failure has no time
+        self._news += good
+        self.samples += len(good)
+
+    def rank(self, candidates: list[Candidate]) -> list[Candidate]:
+        if self._news:
+            results = [ms.runner.RunnerResult([us * 1e-6], None) for _, us in self._news]
+            self._model.update(self._context, [_measurable(c) for c, _ in self._news], results)
+            self._news.clear()
+        scores = self._model.predict(self._context, [_measurable(c) for c in candidates])
+        pairs = zip(scores, candidates, strict=True)
+        return [c for _, c in sorted(pairs, key=lambda pair: -pair[0])]
+
+
+def _measurable(candidate: Candidate) -> Any:
+    return ms.MeasureCandidate(candidate.schedule, [])
+
+
+def _context(mod: Any, target: Any) -> Any:
+    """A TuneContext that names the target for the model.
+
+    Not by its Python constructor: that imports TVM's tensor intrinsics, which takes 22 to 55 s
+    and serves tensorized schedules only.
+    """
+    from tvm.s_tir.meta_schedule import _ffi_api
+
+    return _ffi_api.TuneContext(mod, target, None, None, "tvm_winograd", 1, -1, None)

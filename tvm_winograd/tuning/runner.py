@@ -1,0 +1,273 @@
+"""Builds, checks and times candidates: on this machine's device, or pretending to.
+
+Building goes through MetaSchedule's LocalBuilder (parallel processes, timeouts), running through
+one worker process of ours, since a result is checked before it is timed. Either process may hang
+or die: that costs the candidate it was busy with.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tvm_winograd.schedules.kernel import config_dict
+
+from ..errors import UnsupportedError
+from ..gpu import Hardware, make_target
+from ..shapes import ConvSpec, Epilogue
+from ..tolerances import tolerance
+from . import build_worker
+from .problem import Problem, save, write_problem
+from .spaces import Candidate
+
+STATUSES = ("ok", "compile error", "launch error", "wrong result", "timeout", "crash")
+_SHOWN = 300  # characters of an error
+_START_SECONDS = 120.0  # `import tvm` on a busy machine
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one candidate; `us` only if the status is "ok"."""
+
+    status: str
+    us: float | None = None
+    error: float | None = None
+    message: str = ""
+
+
+class Runner(Protocol):
+    """Something that measures candidates of one convolution, in the order given."""
+
+    def measure(
+        self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]
+    ) -> Iterator[Result]: ...
+
+    def close(self) -> None: ...
+
+
+class MockRunner:
+    """Builds and runs nothing: a time from a hash of the config, the same everywhere."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._seconds = seconds  # a candidate takes
+
+    def measure(
+        self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]
+    ) -> Iterator[Result]:
+        for candidate in candidates:
+            time.sleep(self._seconds)
+            text = json.dumps([spec.key(), candidate.kernel.name, config_dict(candidate.config)])
+            number = int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
+            yield Result("ok", us=100.0 + number % 10000 / 100, error=0.0)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds."""
+
+    build: float = 100.0  # of one candidate
+    run: float = 60.0  # of one candidate: its check and its timing
+    timing: float = 0.3  # spent on timing one
+
+
+class LocalRunner:
+    """Measures on this machine's CPU or first GPU."""
+
+    def __init__(
+        self, hardware: Hardware, limits: Limits | None = None, builders: int | None = None
+    ) -> None:
+        """Raises:
+        UnsupportedError: the extra [tune] is not installed.
+        """
+        check_installed()
+        self._hardware, self._limits = hardware, limits or Limits()
+        self._builders = builders or max(1, min(16, (os.cpu_count() or 2) - 1))
+        self._folder = _scratch()
+        self._worker = Worker()
+        self._worker.start()  # it imports TVM while the first candidates are built
+        self._problem: tuple[Any, Problem] | None = None
+        self._builder: Any = None
+
+    def measure(
+        self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]
+    ) -> Iterator[Result]:
+        problem = self._problem_of(spec, epilogue)
+        for candidate, built in zip(candidates, self._build(candidates), strict=True):
+            if built.error_msg is not None:
+                yield _build_failure(str(built.error_msg))
+                continue
+            library = Path(str(built.artifact_path))
+            try:
+                yield self._run(spec, problem, candidate, library)
+            finally:
+                shutil.rmtree(library.parent, ignore_errors=True)
+
+    def close(self) -> None:
+        self._worker.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _build(self, candidates: Sequence[Candidate]) -> list[Any]:
+        from tvm.s_tir import meta_schedule as ms
+
+        if self._builder is None:
+            self._builder = ms.builder.LocalBuilder(
+                max_workers=self._builders,
+                timeout_sec=self._limits.build,
+                f_build=build_worker.build_module,
+                f_export=functools.partial(build_worker.export, str(self._folder)),
+            )
+        target, arch = make_target(self._hardware), self._hardware.arch
+        inputs = [
+            ms.builder.BuilderInput(
+                build_worker.prepare(c.schedule.mod, arch, c.kernel.pass_config), target
+            )
+            for c in candidates
+        ]
+        results: list[Any] = list(self._builder.build(inputs))
+        return results
+
+    def _run(self, spec: ConvSpec, problem: Problem, candidate: Candidate, library: Path) -> Result:
+        packed = candidate.kernel.pack_weights(problem.weights, spec, candidate.config)
+        weights = library.with_name("weights.npy")
+        save(weights, packed)
+        request = {
+            "library": str(library),
+            "weights": str(weights),
+            "weights_dtype": str(packed.dtype),
+            "problem": str(problem.folder),
+            "limit": tolerance(spec, candidate.kernel.algorithm),
+            "seconds": self._limits.timing,
+        }
+        return self._worker.call(request, self._limits.run)
+
+    def _problem_of(self, spec: ConvSpec, epilogue: Epilogue) -> Problem:
+        if self._problem is None or self._problem[0] != (spec, epilogue):
+            if self._problem is not None:
+                shutil.rmtree(self._problem[1].folder)
+            folder = self._folder / f"problem-{spec.key()}-{epilogue.key()}"
+            device = "cuda" if self._hardware.kind == "cuda" else "cpu"
+            self._problem = (spec, epilogue), write_problem(folder, spec, epilogue, device)
+        return self._problem[1]
+
+
+class Worker:
+    """`worker.py` in a process of its own, started when needed and again after each failure."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
+
+    def call(self, request: dict[str, Any], seconds: float) -> Result:
+        """The worker's answer; it is ended if it does not come in time or is no success."""
+        self._be_ready()
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write((json.dumps(request) + "\n").encode())
+            self._process.stdin.flush()
+            answer = self._answer(seconds)
+        except TimeoutError:
+            self.end()
+            return Result("timeout", message=f"no result after {seconds:g} s")
+        except (EOFError, BrokenPipeError):
+            code = self._process.wait()
+            self.end()
+            return Result("crash", message=f"the process ended with {code}")
+        result = Result(**answer)
+        if result.status == "launch error":
+            self.end()  # a CUDA context is lost with it
+        return result
+
+    def end(self) -> None:
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.communicate()
+        self._process, self._ready = None, False
+
+    def start(self) -> None:
+        """Does not wait until it is ready."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tvm_winograd.tuning.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+
+    def _be_ready(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            self.end()
+        if self._process is None:
+            self.start()
+        if self._ready:
+            return
+        try:
+            self._answer(_START_SECONDS)
+            self._ready = True
+        except (TimeoutError, EOFError) as error:
+            self.end()
+            raise UnsupportedError(
+                "the process that runs candidates does not start; try "
+                "`python -m tvm_winograd.tuning.worker`"
+            ) from error
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        """The next line.
+
+        Raises:
+            TimeoutError: none in time.  EOFError: the process has ended.
+        """
+        assert self._process is not None and self._process.stdout is not None
+        end, text = time.monotonic() + seconds, b""
+        while not text.endswith(b"\n"):
+            left = max(0.0, end - time.monotonic())
+            if not select.select([self._process.stdout], [], [], left)[0]:
+                raise TimeoutError
+            if not (part := os.read(self._process.stdout.fileno(), 65536)):
+                raise EOFError
+            text += part
+        answer: dict[str, Any] = json.loads(text)
+        return answer
+
+
+def _scratch() -> Path:
+    """A new folder under the temporary one; those of tuners that were killed are removed."""
+    prefix = "tvm_winograd-tune-"
+    for old in Path(tempfile.gettempdir()).glob(f"{prefix}*-*"):
+        owner = old.name.removeprefix(prefix).partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-"))
+
+
+def check_installed() -> None:
+    """Raises:
+    UnsupportedError: what MetaSchedule's builder and model need is missing.
+    """
+    from importlib.util import find_spec
+
+    missing = [n for n in ("psutil", "cloudpickle", "xgboost") if find_spec(n) is None]
+    if missing:
+        raise UnsupportedError(
+            f"tuning needs {', '.join(missing)}: pip install 'tvm-winograd[tune]'"
+        )
+
+
+def _build_failure(message: str) -> Result:
+    status = "timeout" if "Timeout" in message.splitlines()[0] else "compile error"
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return Result(status, message=lines[-1][:_SHOWN] if lines else "")
