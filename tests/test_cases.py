@@ -26,7 +26,7 @@ def spec_of(row):
     return ConvSpec(**sizes, padding=padding, dtype=row["dtype"], layout=row["layout"])
 
 
-def local_arch(target):
+def local_arch(target="cuda"):
     """The architecture of the GPU here."""
     if target != "cuda":
         return None
