@@ -10,6 +10,7 @@ from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
 from . import blocks
+from .register_tile import RegisterTile
 
 POINTS = 36  # (eps, nu) pairs of F(4x4, 3x3)
 STORE_PAD = 4  # words behind a 4x4 tile in shared memory, so that 8 tiles' rows meet all banks
@@ -17,7 +18,7 @@ K_PAD = 4  # words behind a filter's tiles there: lanes along filters (NHWC) mee
 
 
 @dataclass(frozen=True)
-class Staged:
+class Staged(RegisterTile):
     """Sizes of one block and one thread of each kernel, and how data moves."""
 
     # The GEMM, one (eps, nu) a block.
@@ -48,16 +49,6 @@ class Staged:
     chunks: int = 1
 
     @property
-    def lane_k(self) -> int:
-        """Threads along the filters of a GEMM block."""
-        return self.bk // self.tk
-
-    @property
-    def lane_p(self) -> int:
-        """Threads along the tiles of a GEMM block."""
-        return self.bp // self.tp
-
-    @property
     def gemm_threads(self) -> int:
         return self.lane_k * self.lane_p
 
@@ -65,11 +56,6 @@ class Staged:
     def warps(self) -> int:
         """Of a GEMM block."""
         return self.gemm_threads // blocks.WARP
-
-    @property
-    def accumulators(self) -> int:
-        """fp32 registers of a GEMM thread for M."""
-        return self.tk * self.tp
 
     @property
     def channels(self) -> int:
@@ -139,10 +125,8 @@ def illegal(config: Staged, spec: ConvSpec, hw: Hardware) -> str | None:
 
 def _malformed(config: Staged) -> str | None:
     """None, or why the numbers of `config` do not fit each other, whatever the GPU."""
-    sizes = "bk", "bp", "bc", "tk", "tp", "buffers", "threads", "patches", "tiles", "chunks"
-    for name in sizes:
-        if (value := getattr(config, name)) < 1:
-            return f"{name}={value}: a positive integer is needed"
+    if reason := config.malformed_tile("bc", "buffers", "threads", "patches", "tiles", "chunks"):
+        return reason
     if config.row < 0:
         return f"row={config.row}: 0 or a positive integer is needed"
     if config.copies not in ("async", "registers"):
@@ -151,10 +135,6 @@ def _malformed(config: Staged) -> str | None:
 
 
 def _malformed_gemm(config: Staged) -> str | None:
-    if config.tk % 4 or config.tp % 4:
-        return f"tk={config.tk}, tp={config.tp}: multiples of 4 (16-byte accesses) are needed"
-    if config.bk % config.tk or config.bp % config.tp:
-        return f"a {config.tk}x{config.tp} thread tile does not divide {config.bk}x{config.bp}"
     k, p = (2 ** config.lanes.count(ch) for ch in "kp")
     if k * p != blocks.WARP or len(config.lanes) != 5:
         return f"lanes={config.lanes!r}: 5 bits, each k or p, are needed"

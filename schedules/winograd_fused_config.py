@@ -10,6 +10,7 @@ from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
 from . import blocks
+from .register_tile import RegisterTile
 
 _POINTS = 16  # (eps, nu) pairs of F(2x2, 3x3)
 _PORTABLE_SHARED = 48 * 1024  # bytes every CUDA GPU gives a block without opting in
@@ -18,7 +19,7 @@ V_PAD = 4  # words a channel of V, so that lanes along channels (NHWC) meet diff
 
 
 @dataclass(frozen=True)
-class Fused:
+class Fused(RegisterTile):
     """Sizes of one block and one thread, and how data moves."""
 
     bk: int = 64  # filters a block
@@ -40,16 +41,6 @@ class Fused:
     split_c: int = 1
 
     @property
-    def lane_k(self) -> int:
-        """Threads along the filters of a block."""
-        return self.bk // self.tk
-
-    @property
-    def lane_p(self) -> int:
-        """Threads along the tiles of a block."""
-        return self.bp // self.tp
-
-    @property
     def lane_e(self) -> int:
         """(eps, nu) pairs of a warp."""
         return blocks.WARP // (self.lane_k * self.lane_p)
@@ -61,11 +52,6 @@ class Fused:
     @property
     def warps(self) -> int:
         return self.threads // blocks.WARP
-
-    @property
-    def accumulators(self) -> int:
-        """fp32 registers of a thread for M."""
-        return self.tk * self.tp
 
     @property
     def shared_bytes(self) -> int:
@@ -139,13 +125,8 @@ def _bad_split(config: Fused, spec: ConvSpec) -> str | None:
 
 def _malformed(config: Fused) -> str | None:
     """None, or why the numbers of `config` do not fit each other, whatever the GPU."""
-    for name in ("bk", "bp", "bc", "tk", "tp", "rounds", "unroll", "split_c"):
-        if (value := getattr(config, name)) < 1:
-            return f"{name}={value}: a positive integer is needed"
-    if config.tk % 4 or config.tp % 4:
-        return f"tk={config.tk}, tp={config.tp}: multiples of 4 (16-byte accesses) are needed"
-    if config.bk % config.tk or config.bp % config.tp:
-        return f"a {config.tk}x{config.tp} thread tile does not divide {config.bk}x{config.bp}"
+    if reason := config.malformed_tile("bc", "rounds", "unroll", "split_c"):
+        return reason
     want = [config.lane_e, config.lane_k, config.lane_p]
     if [2 ** config.lanes.count(ch) for ch in "ekp"] != want or len(config.lanes) != 5:
         return f"lanes={config.lanes!r}: 5 bits for e, k, p = {want[0]}, {want[1]}, {want[2]}"

@@ -180,7 +180,7 @@ def _compile_cuda(mod: Any, gpu: Gpu, compiler: str, ptx: bool, config: dict[str
     with requesting(gpu.arch, ptx=ptx, compiler=compiler) as request:
         try:
             return _compile(mod, gpu, config)
-        except Exception:
+        except BuildError:
             if request.error is not None:  # TVM lost its type on the way
                 raise request.error from None
             raise

@@ -1,6 +1,6 @@
 """What a tuning session has tried, a JSON line per candidate: kills and restarts lose nothing.
 
-<out>/work/<arch>/<gpu>.jsonl. A candidate is known by its scheduled program, not by its config
+<out>/journal/<arch>/<gpu>.jsonl. A candidate is known by its scheduled program, not by its config
 alone: after a change of the kernel, or of TVM, it is measured again.
 """
 
@@ -40,7 +40,7 @@ class Trial:
 
 
 def journal_path(out: Path, arch: str, gpu: str) -> Path:
-    return out / "work" / arch / f"{slug(gpu)}.jsonl"
+    return out / "journal" / arch / f"{slug(gpu)}.jsonl"
 
 
 def trial(
