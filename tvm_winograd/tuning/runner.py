@@ -32,7 +32,6 @@ from . import build_worker
 from .problem import Problem, save, write_problem
 from .spaces import Candidate
 
-STATUSES = ("ok", "compile error", "launch error", "wrong result", "timeout", "crash")
 _SHOWN = 300  # characters of an error
 _START_SECONDS = 120.0  # `import tvm` on a busy machine
 
@@ -41,7 +40,7 @@ _START_SECONDS = 120.0  # `import tvm` on a busy machine
 class Result:
     """What became of one candidate; `us` only if the status is "ok"."""
 
-    status: str
+    status: str  # "ok", "compile error", "launch error", "wrong result", "timeout" or "crash"
     us: float | None = None
     error: float | None = None
     message: str = ""
