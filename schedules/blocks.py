@@ -10,6 +10,9 @@ Block = Any
 Loop = Any
 
 WARP = 32
+# What a kernel with cp.async needs in its PassContext. TVM's storage rewrite turns a buffer of
+# 16-byte accesses into one of float4, which its async copies do not understand.
+ASYNC_COPY = {"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True}
 
 
 def extent(sch: Schedule, loop: Loop) -> int:

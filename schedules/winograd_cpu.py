@@ -14,8 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te
-
 from tvm_winograd.gpu import Cpu, Hardware
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import winograd
@@ -184,12 +182,6 @@ def not_worth(spec: ConvSpec, hardware: Hardware) -> str | None:
     return None
 
 
-def weight_func(spec: ConvSpec, config: WinogradCpuConfig) -> Any:
-    """PrimFunc main(W, U), unscheduled."""
-    w = te.placeholder(spec.weight_shape, spec.dtype, name="W")
-    return te.create_prim_func([w, winograd.weight_transform(w, spec, config.tiling)])
-
-
 KERNEL = Kernel(
     name="winograd-cpu",
     algorithm="winograd-f2",
@@ -201,6 +193,6 @@ KERNEL = Kernel(
     prim_func=lambda spec, epi, config: winograd.tiled_prim_func(spec, epi, config.tiling),
     schedule=schedule,
     pack_weights=lambda w, spec, config: winograd.pack_weights(w, spec, config.tiling),
-    weight_func=weight_func,
+    weight_func=lambda spec, config: winograd.weight_func(spec, config.tiling),
     not_worth=not_worth,
 )

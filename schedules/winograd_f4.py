@@ -199,14 +199,6 @@ def _input_transform(sch: Schedule, config: Staged, layout: str) -> None:
         sch.set_scope(block, 0, "local")
 
 
-def weight_func(spec: ConvSpec, config: Staged) -> Any:
-    """main(W, U), unscheduled: the filter transform on the device."""
-    from tvm import te
-
-    w = te.placeholder(spec.weight_shape, spec.dtype, name="W")
-    return te.create_prim_func([w, winograd.weight_transform(w, spec, config.tiling)])
-
-
 def not_worth(spec: ConvSpec, hardware: Hardware) -> str | None:
     """Why "auto" passes it by: float32 accuracy is what "auto" promises.
 
@@ -229,9 +221,7 @@ KERNEL = Kernel(
     prim_func=prim_func,
     schedule=schedule,
     pack_weights=lambda w, spec, config: winograd.pack_weights(w, spec, config.tiling),
-    weight_func=weight_func,
-    # TVM's storage rewrite turns a buffer of 16-byte accesses into one of float4, which its async
-    # copies do not understand.
-    pass_config={"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True},
+    weight_func=lambda spec, config: winograd.weight_func(spec, config.tiling),
+    pass_config=blocks.ASYNC_COPY,
     not_worth=not_worth,
 )

@@ -7,6 +7,7 @@ import numpy as np
 
 from tvm_winograd import ConvSpec, Epilogue, reference
 
+FULL = Epilogue(bias=True, residual=True, relu=True)
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
 
 

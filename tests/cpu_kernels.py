@@ -13,7 +13,6 @@ from tvm_winograd.gpu import Cpu, host_cpu, make_target
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.tolerances import tolerance
 
-FULL = Epilogue(bias=True, residual=True, relu=True)
 BASELINE = Cpu("x86-64", 128, 2)  # any 64-bit x86: SSE2, no FMA, no float16 conversion
 
 

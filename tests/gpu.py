@@ -26,4 +26,11 @@ def has_gpu() -> bool:
     )
 
 
+def local_arch() -> str:
+    """The architecture of the GPU here."""
+    from tvm_winograd.env import collect
+
+    return collect()["gpus"][0]["arch"]
+
+
 needs_gpu = pytest.mark.skipif(not has_gpu(), reason="no NVIDIA GPU")

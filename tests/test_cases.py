@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from convs import error_of
+from gpu import local_arch
 
 from tvm_winograd import ConvSpec, TvmWinogradError, conv2d
 from tvm_winograd.tolerances import tolerance
@@ -26,17 +27,9 @@ def spec_of(row):
     return ConvSpec(**sizes, padding=padding, dtype=row["dtype"], layout=row["layout"])
 
 
-def local_arch(target="cuda"):
-    """The architecture of the GPU here."""
-    if target != "cuda":
-        return None
-    from tvm_winograd.env import collect
-
-    return collect()["gpus"][0]["arch"]
-
-
 def check(spec, target, algorithm):
-    compiled = conv2d(spec, target, local_arch(target), algorithm)
+    arch = local_arch() if target == "cuda" else None
+    compiled = conv2d(spec, target, arch, algorithm)
     assert error_of(compiled) <= tolerance(spec, compiled.choice.algorithm)
     return compiled.choice
 

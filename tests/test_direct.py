@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cpu_kernels import FULL, check, error_of, hardware, packed_on_the_device
+from convs import FULL
+from cpu_kernels import check, error_of, hardware, packed_on_the_device
 from tvm_winograd.schedules.direct_cpu import KERNEL, DirectCpuConfig
 
 from tvm_winograd.errors import UnsupportedError

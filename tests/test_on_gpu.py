@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_cases import local_arch
+from gpu import local_arch
 
 import tvm_winograd
 from tvm_winograd import ConvSpec
@@ -44,7 +44,7 @@ def test_the_blob_in_the_library_disassembles(tmp_path):
     tool = shutil.which("nvdisasm")
     if tool is None:
         pytest.skip("nvdisasm is not installed")
-    arch = local_arch("cuda")
+    arch = local_arch()
     compiled = tvm_winograd.conv2d(ConvSpec(1, 64, 14, 14, 64), "cuda", arch, "winograd")
     library = export(compiled.executable, tmp_path / "conv.so")
     ((kind, code),) = device_blobs(library)
@@ -62,7 +62,7 @@ def test_network(block, tmp_path):
     config = ResNetConfig(block, (1, 2), 10, 3, 33, (16, 24))
     model = resnet_model(config, "small", batch=3)
     artifact = tvm_winograd.compile(
-        model, target="cuda", arch=local_arch("cuda"), output=tmp_path / "a", ptx=False
+        model, target="cuda", arch=local_arch(), output=tmp_path / "a", ptx=False
     )
     report = verify(artifact, model)
     assert report.ok, report

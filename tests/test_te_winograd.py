@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from winograd_cases import FULL, expected, operands, run
+from convs import FULL, expected, random_arrays
+from cuda_kernels import run
 
 from tvm_winograd import reference
 from tvm_winograd.errors import UnsupportedError
@@ -26,10 +27,11 @@ def tilings(m: int) -> list[Tiling]:
 
 
 def check(func: object, spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> None:
-    x, w, extra = operands(spec, epilogue)
+    arrays = random_arrays(spec, epilogue)
+    x, w, *extra = arrays
     u = winograd.pack_weights(w, spec, tiling)
     got = run(func, [x, u, *extra], spec.output_shape, spec.out_dtype)
-    error = reference.relative_error(got, expected(spec, epilogue, x, w, extra))
+    error = reference.relative_error(got, expected(spec, epilogue, arrays))
     assert error < tolerance(spec, f"winograd-f{tiling.m}")
 
 
@@ -58,13 +60,10 @@ def test_narrow_storage_wide_arithmetic(dtype: str) -> None:
 
 @pytest.mark.parametrize("m", [2, 4])
 def test_weight_transform_equals_pack_weights(m: int) -> None:
-    from tvm import te
-
     spec = ConvSpec(**RAGGED)
-    _, weights, _ = operands(spec, Epilogue())
+    _, weights = random_arrays(spec, Epilogue())
     for tiling in tilings(m):
-        w = te.placeholder(spec.weight_shape, spec.dtype, name="W")
-        func = te.create_prim_func([w, winograd.weight_transform(w, spec, tiling)])
+        func = winograd.weight_func(spec, tiling)
         got = run(func, [weights], winograd.weight_shape(spec, tiling), "float32")
         np.testing.assert_allclose(got, winograd.pack_weights(weights, spec, tiling), 1e-5, 1e-6)
 

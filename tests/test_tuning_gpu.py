@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from test_cases import local_arch
+from gpu import local_arch
 from tvm_winograd.schedules import winograd_fused
 from tvm_winograd.schedules.kernel import Kernel
 

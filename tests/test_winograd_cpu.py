@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cpu_kernels import FULL, check, compile_config, error_of, hardware, packed_on_the_device
+from convs import FULL
+from cpu_kernels import check, compile_config, error_of, hardware, packed_on_the_device
 from tvm_winograd.schedules.winograd_cpu import KERNEL, WinogradCpuConfig
 
 from tvm_winograd.gpu import Cpu, gpu_for, host_cpu

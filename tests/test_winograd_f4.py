@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
-from functools import lru_cache
-from pathlib import Path
 
 import pytest
+from convs import FULL
+from cuda_kernels import SM90, check, check_bounds, compiled
 from tvm_winograd.schedules import winograd_f4 as f4
 from tvm_winograd.schedules.kernel import config_dict
 from tvm_winograd.schedules.winograd_f4 import KERNEL, Staged
 from tvm_winograd.schedules.winograd_f4_config import LADDER
-from winograd_cases import FULL, expected, operands, run
 
-from tvm_winograd import build, nvrtc, reference
 from tvm_winograd.cubin import resources
 from tvm_winograd.gpu import GPUS, Cpu, gpu_for
 from tvm_winograd.select import choose
-from tvm_winograd.serial import serialise
 from tvm_winograd.shapes import ConvSpec, Epilogue
-from tvm_winograd.tolerances import tolerance
 
-SM90 = gpu_for("sm_90")
 RESNET = ConvSpec(n=32, c=128, h=28, w=28, k=128)
 # 96 tiles: two ragged blocks of 64, three of 32; two of filters; three steps of channels
 RAGGED = ConvSpec(n=4, c=17, h=15, w=21, k=70)
@@ -47,27 +40,9 @@ CONFIGS = list(
 )
 
 
-def scheduled(spec: ConvSpec, epilogue: Epilogue, config: Staged, gpu: object = SM90) -> object:
-    from tvm import s_tir
-
-    sch = s_tir.Schedule(KERNEL.prim_func(spec, epilogue, config))
-    KERNEL.schedule(sch, config, gpu)
-    return sch.mod
-
-
-def check(spec: ConvSpec, epilogue: Epilogue, config: Staged) -> None:
-    assert KERNEL.illegal(config, spec, SM90) is None
-    x, w, extra = operands(spec, epilogue)
-    arrays = [x, KERNEL.pack_weights(w, spec, config), *extra]
-    mod = serialise(scheduled(spec, epilogue, config))
-    got = run(mod, arrays, spec.output_shape, spec.out_dtype)
-    error = reference.relative_error(got, expected(spec, epilogue, x, w, extra))
-    assert error < tolerance(spec, KERNEL.algorithm)
-
-
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_scheduled_program_is_the_convolution(config: Staged) -> None:
-    check(RAGGED, FULL, config)
+    check(KERNEL, RAGGED, FULL, config)
 
 
 @pytest.mark.parametrize("make", [lambda s: f4.default(s, SM90), f4.portable], ids=["async", "reg"])
@@ -87,31 +62,17 @@ def test_scheduled_program_is_the_convolution(config: Staged) -> None:
     ids=lambda v: v.key(),
 )
 def test_any_shape(spec: ConvSpec, epilogue: Epilogue, make: object) -> None:
-    check(spec, epilogue, make(spec))
+    check(KERNEL, spec, epilogue, make(spec))
 
 
 def test_inside_its_arrays() -> None:
-    """Between unreadable pages, as tests/test_bounds.py does with the other kernels."""
-    here, spec = Path(__file__).parent, ConvSpec(3, 5, 7, 7, 70, padding=(2, 0, 1, 2))
-    command = [sys.executable, "guarded.py", spec.key(), FULL.key(), "sm_90", KERNEL.algorithm]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=here)
-    assert done.returncode == 0, f"exit {done.returncode} (-11: outside)\n{done.stderr[-2000:]}"
-    assert float(done.stdout) <= tolerance(spec, KERNEL.algorithm)
-
-
-@lru_cache
-def compiled(spec: ConvSpec, config: Staged, arch: str) -> nvrtc.Compilation:
-    mod = scheduled(spec, FULL, config, gpu_for(arch))
-    build.build(mod, gpu_for(arch), pipeline="tir", pass_config=KERNEL.pass_config)
-    done = nvrtc.last_compilation()
-    assert done is not None
-    return done
+    check_bounds(ConvSpec(3, 5, 7, 7, 70, padding=(2, 0, 1, 2)), KERNEL.algorithm)
 
 
 @pytest.mark.parametrize("arch", GPUS)
 def test_default_compiles_without_spills(arch: str) -> None:
     config = DEFAULTS[arch]
-    done = compiled(RESNET, config, arch)
+    done = compiled(KERNEL, RESNET, config, arch)
     assert done.kind == "cubin"
     kernels = resources(done.binary, done.log)
     assert sorted(k.max_threads for k in kernels) == [config.gemm_threads] + 2 * [config.threads]
@@ -127,7 +88,7 @@ def gemm_loop(source: str) -> str:
 
 
 def test_default_source_overlaps_copies_and_arithmetic() -> None:
-    loop = gemm_loop(compiled(RESNET, Staged(), "sm_90").source)
+    loop = gemm_loop(compiled(KERNEL, RESNET, Staged(), "sm_90").source)
     assert loop.count("__syncthreads()") == 2
     assert loop.count("cp_async_legacy_cg_16_4_4(") == 8 * (64 + 64) // 4 // 64
     assert loop.count("commit_group();") == 1
@@ -135,7 +96,7 @@ def test_default_source_overlaps_copies_and_arithmetic() -> None:
 
 
 def test_portable_source_has_no_async_copy() -> None:
-    loop = gemm_loop(compiled(RESNET, f4.portable(RESNET), "sm_75").source)
+    loop = gemm_loop(compiled(KERNEL, RESNET, f4.portable(RESNET), "sm_75").source)
     assert "cp_async" not in loop
     assert loop.count("__syncthreads()") == 2
 

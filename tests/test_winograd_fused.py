@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache
 
 import pytest
+from convs import FULL
+from cuda_kernels import SM90, check, compiled, scheduled
 from tvm_winograd.schedules import winograd_fused as fused
 from tvm_winograd.schedules.winograd_fused import KERNEL, Fused
 from tvm_winograd.schedules.winograd_fused_config import LADDER
-from winograd_cases import FULL, expected, operands, run
 
-from tvm_winograd import build, nvrtc, reference
 from tvm_winograd.cubin import resources
 from tvm_winograd.gpu import GPUS, Cpu, gpu_for, make_target
-from tvm_winograd.serial import serialise
 from tvm_winograd.shapes import ConvSpec, Epilogue
-from tvm_winograd.tolerances import tolerance
 
-SM90 = gpu_for("sm_90")
 RESNET = ConvSpec(n=32, c=128, h=28, w=28, k=128)
 # two ragged blocks of tiles, two of filters, three steps of channels
 RAGGED = ConvSpec(n=2, c=17, h=9, w=13, k=70)
@@ -40,26 +36,9 @@ CONFIGS = list(
 )
 
 
-def scheduled(spec: ConvSpec, epilogue: Epilogue, config: Fused, gpu: object = SM90) -> object:
-    from tvm import s_tir
-
-    sch = s_tir.Schedule(KERNEL.prim_func(spec, epilogue, config))
-    KERNEL.schedule(sch, config, gpu)
-    return sch.mod
-
-
-def check(spec: ConvSpec, epilogue: Epilogue, config: Fused) -> None:
-    x, w, extra = operands(spec, epilogue)
-    arrays = [x, KERNEL.pack_weights(w, spec, config), *extra]
-    mod = serialise(scheduled(spec, epilogue, config))
-    got = run(mod, arrays, spec.output_shape, spec.out_dtype)
-    error = reference.relative_error(got, expected(spec, epilogue, x, w, extra))
-    assert error < tolerance(spec, KERNEL.algorithm)
-
-
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_scheduled_program_is_the_convolution(config: Fused) -> None:
-    check(RAGGED, Epilogue(), config)
+    check(KERNEL, RAGGED, Epilogue(), config)
 
 
 @pytest.mark.parametrize("config", [Fused(), fused.portable(RAGGED)], ids=["async", "registers"])
@@ -78,21 +57,12 @@ def test_scheduled_program_is_the_convolution(config: Fused) -> None:
     ids=lambda v: v.key(),
 )
 def test_any_shape(spec: ConvSpec, epilogue: Epilogue, config: Fused) -> None:
-    check(spec, epilogue, config)
-
-
-@lru_cache
-def compiled(spec: ConvSpec, config: Fused, arch: str) -> nvrtc.Compilation:
-    mod = scheduled(spec, FULL, config, gpu_for(arch))
-    build.build(mod, gpu_for(arch), pipeline="tir", pass_config=KERNEL.pass_config)
-    done = nvrtc.last_compilation()
-    assert done is not None
-    return done
+    check(KERNEL, spec, epilogue, config)
 
 
 @pytest.mark.parametrize("arch", GPUS)
 def test_default_compiles_without_spills(arch: str) -> None:
-    done = compiled(RESNET, DEFAULTS[arch], arch)
+    done = compiled(KERNEL, RESNET, DEFAULTS[arch], arch)
     assert done.kind == "cubin"
     (kernel,) = resources(done.binary, done.log)
     assert (kernel.local_bytes, kernel.spill_stores, kernel.spill_loads) == (0, 0, 0)
@@ -111,7 +81,7 @@ def test_portable_fits_every_gpu() -> None:
 def test_shared_bytes_is_what_the_launch_asks_for(config: Fused) -> None:
     """In NHWC, where M has the widest padding; TVM's packing may save V's padding."""
     spec = dataclasses.replace(RAGGED, layout="NHWC")
-    asked = launch_shared_bytes(scheduled(spec, Epilogue(), config))
+    asked = launch_shared_bytes(scheduled(KERNEL, spec, Epilogue(), config))
     assert 0 <= config.shared_bytes - asked <= 4 * config.bc * 4
 
 
@@ -137,7 +107,7 @@ def launch_shared_bytes(mod: object) -> int:
 
 
 def test_default_source_overlaps_copies_and_arithmetic() -> None:
-    source = compiled(RESNET, Fused(), "sm_90").source
+    source = compiled(KERNEL, RESNET, Fused(), "sm_90").source
     loop = source[source.index("  for (int") :]
     loop = loop[: loop.index("\n  }")]
     assert loop.count("__syncthreads()") == 2
@@ -149,7 +119,7 @@ def test_default_source_overlaps_copies_and_arithmetic() -> None:
 
 
 def test_portable_source_has_no_async_copy() -> None:
-    source = compiled(RESNET, fused.portable(RESNET), "sm_75").source
+    source = compiled(KERNEL, RESNET, fused.portable(RESNET), "sm_75").source
     assert "cp_async" not in source
     loop = source[source.index("  for (int") :]
     assert loop[: loop.index("\n  }")].count("__syncthreads()") == 2
@@ -207,5 +177,7 @@ def test_config_survives_a_log() -> None:
 
 def test_unpadded_map_keeps_its_async_copies() -> None:
     """Without padding a patch is a plain copy, which TVM would turn into a DMA of other chips."""
-    source = compiled(ConvSpec(32, 16, 28, 28, 64, padding=(0, 0, 0, 0)), Fused(), "sm_90").source
+    source = compiled(
+        KERNEL, ConvSpec(32, 16, 28, 28, 64, padding=(0, 0, 0, 0)), Fused(), "sm_90"
+    ).source
     assert "cp_async_legacy_cg_16_4_4(" in source and "dma" not in source

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelError
-from .model import Model, TensorSpec, sha256
+from ..manifest import sha256
+from .model import Model, TensorSpec
 
 __all__ = ["Model", "TensorSpec", "load_model"]
 

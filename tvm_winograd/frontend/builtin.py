@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .model import Model, make_model, sha256
+from ..manifest import sha256
+from .model import Model, make_model
 from .resnet import BUILTINS, ResNetConfig, build
 from .weights import load_weights, seeded_weights
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
+from ..manifest import sha256
 from ..passes.conv_spec import static_shape
 
 # what TVM's importers raise about models they cannot take (InternalError is a RuntimeError)
@@ -117,15 +117,6 @@ def tidy(mod: Any, params: dict[str, np.ndarray]) -> tuple[Any, dict[str, np.nda
 def file_source(kind: str, path: Path) -> dict[str, Any]:
     """The part of Model.source that names a file."""
     return {"kind": kind, "file": path.name, "sha256": sha256(path)}
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as f:
-        while block := f.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 @dataclass

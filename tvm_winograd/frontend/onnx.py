@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
-from .model import IMPORT_ERRORS, Model, file_source, make_model, sha256, tidy
+from ..manifest import sha256
+from .model import IMPORT_ERRORS, Model, file_source, make_model, tidy
 
 
 def load_onnx(path: Path, batch: int | None = None) -> Model:

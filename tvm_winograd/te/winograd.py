@@ -141,6 +141,12 @@ def weight_transform(w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
     return te.compute(weight_shape(spec, tiling), compute, name="wino_U")
 
 
+def weight_func(spec: ConvSpec, tiling: Tiling) -> Expr:
+    """PrimFunc main(W, U), unscheduled: the filter transform on the device."""
+    w = te.placeholder(spec.weight_shape, spec.dtype, name="W")
+    return te.create_prim_func([w, weight_transform(w, spec, tiling)])
+
+
 def conv(
     data: te.Tensor,
     u: te.Tensor,
