@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tvm_winograd.schedules import direct_cpu
+from tvm_winograd.schedules import direct_cpu, winograd_fused
+from tvm_winograd.schedules.kernel import config_dict
 
 import tvm_winograd
 from tvm_winograd import ConvSpec, TvmWinogradError, reference
@@ -93,6 +94,24 @@ def test_explicit_config_of_one_layer(model, tmp_path):
     made = tvm_winograd.compile(model, output=tmp_path / "a", configs={name: config})
     layers = {layer["name"]: layer for layer in made.manifest["modules"][0]["layers"]}
     assert [n for n, layer in layers.items() if layer["source"] == "explicit"] == [name]
+
+
+def test_explicit_config_too_large_for_ptx(tmp_path):
+    """A config for the architecture asked for; the PTX for other GPUs keeps its own."""
+    tiny = resnet_model(ResNetConfig("basic", (1,), 10, 3, 9, (16,), small_stem=True), "tiny")
+    config = winograd_fused.Fused()
+    made = tvm_winograd.compile(
+        tiny, target="cuda", output=tmp_path / "a", configs={"layer1.0.conv1": config}
+    )
+    chosen = {
+        module["name"]: layer
+        for module in made.manifest["modules"]
+        for layer in module["layers"]
+        if layer["name"] == "layer1.0.conv1"
+    }
+    assert chosen["sm_90"]["source"] == "explicit"
+    assert chosen["sm_90"]["config"] == config_dict(config)
+    assert chosen["ptx"]["source"] == "default"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ def compile(
         weights: .safetensors or .npz for a built-in; else seeded random, calibrated.
         logs: a folder of tuning tables, looked at before the shipped ones.
         algorithm: for every convolution that it applies to; the others are chosen as for "auto".
-        configs: layer name -> kernel config, before everything else.
+        configs: layer name -> kernel config, before everything else, for the architectures asked
+            for; PTX, which must fit any GPU, keeps its defaults.
         labels: class names for `run`.
         compiler: of CUDA code: "nvrtc" or "nvcc".
         ptx: also write PTX for GPUs newer than every architecture asked for (cuda).
@@ -74,7 +75,7 @@ def compile(
     for hw, as_ptx in jobs:
         name = "ptx" if as_ptx else hw.arch
         progress(f"lowering for {name}")
-        chooser = make_chooser(hw, logs, algorithm, configs or {}, progress)
+        chooser = make_chooser(hw, logs, algorithm, {} if as_ptx else configs or {}, progress)
         with as_build_error(f"TVM could not lower {loaded.name} for {name}"):
             lowered = lower(loaded.mod, loaded.params, hw, chooser, dump)
         _check_names(configs or {}, lowered)
