@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 # Rooms from the ground up: a module may import its own room and those below.
 ROOMS = [
     ("ground", ["errors"]),
-    ("facts", ["shapes", "transforms", "gpu", "libraries", "manifest", "loading"]),
+    ("facts", ["shapes", "transforms", "gpu", "libraries", "cuda_timing", "manifest", "loading"]),
     ("reference", ["reference", "tolerances"]),
     ("te", ["te"]),
     ("schedules", ["schedules"]),

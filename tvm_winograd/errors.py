@@ -36,6 +36,10 @@ class InputError(TvmWinogradError):
     """An input array or file of the wrong shape, dtype or kind."""
 
 
+class DeviceError(TvmWinogradError):
+    """A call of CUDA, or of a library on it, that failed; or no GPU where one is needed."""
+
+
 class LogError(TvmWinogradError):
     """A tuning table or journal that cannot be locked or written."""
 
