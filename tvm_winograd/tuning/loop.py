@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -54,7 +54,7 @@ class Outcome:
 class Watcher:
     """Told what happens; `progress.Progress` shows it."""
 
-    def start(self, task: Task, number: int, count: int, trials: int) -> None: ...
+    def batch(self, task: Task, number: int, count: int, done: int, trials: int) -> None: ...
 
     def trial(self, result: Result, candidate: Candidate) -> None: ...
 
@@ -74,20 +74,47 @@ def tune(
 ) -> list[Outcome]:
     """Tune each convolution; tables and journal lie in `out`.
 
+    Two convolutions take turns: one's candidates are built while the other's are measured.
+
     Raises:
         LogError: they cannot be written; what was there is kept.
     """
     watcher = watcher or Watcher()
-    outcomes = []
-    for number, task in enumerate(tasks, start=1):
-        space = space_of(task.spec, task.epilogue, hardware)
-        session = Session(task, space, hardware, runner, made, out, settings)
-        trials = min(settings.trials, len(space.candidates))
-        watcher.start(task, number, len(tasks), max(0, trials - len(session.known())))
-        outcome = session.run(watcher)
-        watcher.done(outcome)
-        outcomes.append(outcome)
-    return outcomes
+    sessions = (
+        Session(task, None, hardware, runner, made, out, settings, number, len(tasks))
+        for number, task in enumerate(tasks, start=1)
+    )
+    outcomes: dict[int, Outcome] = {}
+    turns: deque[tuple[Session, list[Candidate]]] = deque()
+    for session in sessions:
+        _take_turn(session, turns, outcomes, watcher)
+        while len(turns) > 1:
+            _measure_first(turns, outcomes, watcher)
+    while turns:
+        _measure_first(turns, outcomes, watcher)
+    return [outcomes[number] for number in sorted(outcomes)]
+
+
+def _take_turn(
+    session: Session,
+    turns: deque[tuple[Session, list[Candidate]]],
+    outcomes: dict[int, Outcome],
+    watcher: Watcher,
+) -> None:
+    """Start building the session's next batch, or finish it if there is none."""
+    if batch := session.next():
+        turns.append((session, batch))
+    else:
+        outcomes[session.number] = session.outcome()
+        watcher.done(outcomes[session.number])
+
+
+def _measure_first(
+    turns: deque[tuple[Session, list[Candidate]]], outcomes: dict[int, Outcome], watcher: Watcher
+) -> None:
+    session, batch = turns.popleft()
+    session.measure(batch, watcher)
+    _take_turn(session, turns, outcomes, watcher)
 
 
 class Session:
@@ -96,60 +123,74 @@ class Session:
     def __init__(
         self,
         task: Task,
-        space: Space,
+        space: Space | None,
         hardware: Hardware,
         runner: Runner,
         made: Provenance,
         out: Path,
         settings: Settings,
+        number: int = 1,
+        count: int = 1,
     ) -> None:
-        self._task, self._space, self._runner = task, space, runner
+        """`space`: other candidates than all; `number` of `count` convolutions."""
+        self._task, self._runner = task, runner
+        self._space = space or space_of(task.spec, task.epilogue, hardware)
         self._made, self._out, self._settings = made, out, settings
-        self._hardware = hardware
+        self._hardware, self.number, self._count = hardware, number, count
         self._journal = journal.journal_path(out, made.arch, made.gpu)
         self._complaints: list[str] = []
-        self._keys = {self._key(c): c for c in space.candidates}
+        self._keys = {self._key(c): c for c in self._space.candidates}
+        self._order = Order(self._space.candidates, settings.trials, hardware)
+        self._known = self.known()
+        self._resumed = len(self._known)
+        self._order.learn([(self._keys[key], t.us) for key, t in self._known.items()])
+        self._write(Watcher())
 
     def run(self, watcher: Watcher) -> Outcome:
         """Measure what no session did yet, up to the number of trials."""
-        known = self.known()
-        resumed = len(known)
-        order = Order(self._space.candidates, self._settings.trials, self._hardware)
-        order.learn([(self._keys[key], t.us) for key, t in known.items()])
-        self._write(known, watcher)
-        while (left := self._settings.trials - len(known)) > 0:
-            batch = order.next(min(left, self._settings.per_batch))
-            if not batch:
-                break
-            self._measure(batch, watcher)
-            before, known = known, self.known()  # another tuner's trials are in it too
-            order.learn([(self._keys[k], t.us) for k, t in known.items() if k not in before])
-            self._write(known, watcher)
-        return self._outcome(known, resumed)
+        while batch := self.next():
+            self.measure(batch, watcher)
+        return self.outcome()
+
+    def next(self) -> list[Candidate]:
+        """The candidates to be measured next, which the runner starts to build."""
+        left = self._settings.trials - len(self._known)
+        batch = self._order.next(min(left, self._settings.per_batch)) if left > 0 else []
+        if batch:
+            self._runner.build(self._task.spec, self._task.epilogue, batch)
+        return batch
+
+    def measure(self, batch: Sequence[Candidate], watcher: Watcher) -> None:
+        """Measure what `next` gave, put it on disk and learn from it."""
+        spec, epilogue = self._task.spec, self._task.epilogue
+        trials = min(self._settings.trials, len(self._keys))
+        watcher.batch(self._task, self.number, self._count, len(self._known), trials)
+        results = self._runner.measure(spec, epilogue, batch)
+        made = []
+        for candidate, result in zip(batch, results, strict=True):
+            made.append(self._trial(candidate, **asdict(result)))
+            watcher.trial(result, candidate)
+        journal.append(self._journal, made)
+        before, self._known = self._known, self.known()  # another tuner's trials are in it too
+        news = {key: t for key, t in self._known.items() if key not in before}
+        self._order.learn([(self._keys[key], t.us) for key, t in news.items()])
+        self._write(watcher)
 
     def known(self) -> dict[tuple[str, ...], Trial]:
         """This space's trials in the journal."""
         found, self._complaints = journal.read(self._journal)
         return {key: found[key] for key in self._keys if key in found}
 
-    def _measure(self, batch: Sequence[Candidate], watcher: Watcher) -> None:
-        spec, epilogue = self._task.spec, self._task.epilogue
-        trials = []
-        results = self._runner.measure(spec, epilogue, batch)
-        for candidate, result in zip(batch, results, strict=True):
-            trials.append(self._trial(candidate, **asdict(result)))
-            watcher.trial(result, candidate)
-        journal.append(self._journal, trials)
-
-    def _write(self, known: dict[tuple[str, ...], Trial], watcher: Watcher) -> None:
+    def _write(self, watcher: Watcher) -> None:
         """Each kernel's best into the table, for every epilogue of the task."""
-        rows = self._rows(known)
+        rows = self._rows()
         if rows:
             self._complaints += log_store.merge(self._out, rows)
-        watcher.best(rows[0].us if rows else None, self._default_us(known))
+        watcher.best(rows[0].us if rows else None, self._default_us())
 
-    def _rows(self, known: dict[tuple[str, ...], Trial]) -> list[Row]:
+    def _rows(self) -> list[Row]:
         """The fastest first."""
+        known = self._known
         good = [(t.us, key) for key, t in known.items() if t.us is not None]
         best: dict[str, Row] = {}
         for us, key in sorted(good):
@@ -172,12 +213,15 @@ class Session:
             **asdict(self._made),
         )
 
-    def _default_us(self, known: dict[tuple[str, ...], Trial]) -> float | None:
+    def _default_us(self) -> float | None:
         """Of what the compiler takes without a table, if it is one of the candidates."""
         choice = choose(self._task.spec, self._task.epilogue, self._hardware)
         for key, c in self._keys.items():
-            if (c.kernel.name, c.config) == (choice.kernel.name, choice.config) and key in known:
-                return known[key].us
+            if (c.kernel.name, c.config) == (
+                choice.kernel.name,
+                choice.config,
+            ) and key in self._known:
+                return self._known[key].us
         return None
 
     def _shipped_us(self) -> float | None:
@@ -199,19 +243,19 @@ class Session:
     def _key(self, candidate: Candidate) -> tuple[str, ...]:
         return self._trial(candidate, status="").key
 
-    def _outcome(self, known: dict[tuple[str, ...], Trial], resumed: int) -> Outcome:
+    def outcome(self) -> Outcome:
         failures = Counter(self._space.illegal)
-        failures.update(t.status for t in known.values() if t.status != "ok")
-        rows = self._rows(known)
+        failures.update(t.status for t in self._known.values() if t.status != "ok")
+        rows = self._rows()
         return Outcome(
             spec=self._task.spec.key(),
             epilogue=self._task.epilogue.key(),
             space=len(self._space.candidates),
             hopeless=self._space.hopeless,
-            measured=len(known) - resumed,
-            resumed=resumed,
+            measured=len(self._known) - self._resumed,
+            resumed=self._resumed,
             best=rows[0] if rows else None,
-            default_us=self._default_us(known),
+            default_us=self._default_us(),
             shipped_us=self._shipped_us(),
             failures=dict(failures),
             complaints=list(dict.fromkeys(self._complaints)),

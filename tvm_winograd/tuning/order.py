@@ -34,15 +34,14 @@ class Order:
             self._model.learn(measured)
 
     def next(self, count: int) -> list[Candidate]:
-        """At most `count` candidates that were not learned about yet."""
-        ranked = self._left
-        if self._model is not None and self._model.samples >= _WARM and ranked:
-            ranked = self._model.rank(ranked)
+        """At most `count` candidates, none of them given or learned about before."""
+        chosen = self._left[:count]
+        if self._model is not None and self._model.samples >= _WARM and self._left:
             curious = max(1, count // 8)
-            chosen = ranked[: count - curious]
+            chosen = self._model.rank(self._left)[: count - curious]
             chosen += [c for c in self._left if c not in chosen][:curious]
-            return chosen
-        return ranked[:count]
+        self._left = [c for c in self._left if c not in chosen]
+        return chosen
 
 
 class _Model:

@@ -41,10 +41,10 @@ class Shown(Watcher):
         if self._console.is_terminal:
             self._live.stop()
 
-    def start(self, task: Task, number: int, count: int, trials: int) -> None:
+    def batch(self, task: Task, number: int, count: int, done: int, trials: int) -> None:
         self._failed.clear()
         self._title, self._best = f"{number}/{count} {task.name}", ""
-        self._done, self._trials, self._tasks_left = 0, trials, count - number
+        self._done, self._trials, self._tasks_left = done, trials, count - number
         self._follow()
 
     def trial(self, result: Result, candidate: Candidate) -> None:

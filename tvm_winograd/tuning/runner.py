@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,6 +35,8 @@ from .spaces import Candidate
 
 _SHOWN = 300  # characters of an error
 _START_SECONDS = 120.0  # `import tvm` on a busy machine
+# Convolutions whose arrays are kept: that being measured, that being built, that before them.
+_PROBLEMS = 3
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,9 @@ class Result:
 class Runner(Protocol):
     """Something that measures candidates of one convolution, in the order given."""
 
+    def build(self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]) -> None:
+        """Start building what `measure` will be called with, in the background."""
+
     def measure(
         self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]
     ) -> Iterator[Result]: ...
@@ -61,6 +67,9 @@ class MockRunner:
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._seconds = seconds  # a candidate takes
+
+    def build(self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]) -> None:
+        pass
 
     def measure(
         self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]
@@ -84,6 +93,14 @@ class Limits:
     timing: float = 0.3  # spent on timing one
 
 
+@dataclass(frozen=True)
+class _Built:
+    """A batch of candidates: MetaSchedule's BuilderResults, and what they are run on."""
+
+    results: list[Any]
+    problem: Problem
+
+
 class LocalRunner:
     """Measures on this machine's CPU or first GPU."""
 
@@ -99,28 +116,38 @@ class LocalRunner:
         self._folder = _scratch()
         self._worker = Worker()
         self._worker.start()  # it imports TVM while the first candidates are built
-        self._problem: tuple[Any, Problem] | None = None
         self._builder: Any = None
+        self._background = ThreadPoolExecutor(max_workers=1)
+        self._started: dict[tuple[str, ...], Future[_Built]] = {}
+        self._problems: dict[tuple[ConvSpec, Epilogue], Problem] = {}
+
+    def build(self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]) -> None:
+        programs = tuple(c.program for c in candidates)
+        if programs not in self._started:
+            job = self._background.submit(self._build, spec, epilogue, candidates)
+            self._started[programs] = job
 
     def measure(
         self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]
     ) -> Iterator[Result]:
-        problem = self._problem_of(spec, epilogue)
-        for candidate, built in zip(candidates, self._build(candidates), strict=True):
-            if built.error_msg is not None:
-                yield _build_failure(str(built.error_msg))
+        self.build(spec, epilogue, candidates)
+        built = self._started.pop(tuple(c.program for c in candidates)).result()
+        for candidate, made in zip(candidates, built.results, strict=True):
+            if made.error_msg is not None:
+                yield _build_failure(str(made.error_msg))
                 continue
-            library = Path(str(built.artifact_path))
+            library = Path(str(made.artifact_path))
             try:
-                yield self._run(spec, problem, candidate, library)
+                yield self._run(spec, built.problem, candidate, library)
             finally:
                 shutil.rmtree(library.parent, ignore_errors=True)
 
     def close(self) -> None:
         self._worker.end()
+        self._background.shutdown(wait=False, cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _build(self, candidates: Sequence[Candidate]) -> list[Any]:
+    def _build(self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]) -> _Built:
         from tvm.s_tir import meta_schedule as ms
 
         if self._builder is None:
@@ -137,8 +164,8 @@ class LocalRunner:
             )
             for c in candidates
         ]
-        results: list[Any] = list(self._builder.build(inputs))
-        return results
+        problem = self._problem_of(spec, epilogue)
+        return _Built(list(self._builder.build(inputs)), problem)
 
     def _run(self, spec: ConvSpec, problem: Problem, candidate: Candidate, library: Path) -> Result:
         packed = candidate.kernel.pack_weights(problem.weights, spec, candidate.config)
@@ -155,13 +182,14 @@ class LocalRunner:
         return self._worker.call(request, self._limits.run)
 
     def _problem_of(self, spec: ConvSpec, epilogue: Epilogue) -> Problem:
-        if self._problem is None or self._problem[0] != (spec, epilogue):
-            if self._problem is not None:
-                shutil.rmtree(self._problem[1].folder)
+        key = (spec, epilogue)
+        if key not in self._problems:
+            while len(self._problems) >= _PROBLEMS:
+                shutil.rmtree(self._problems.pop(next(iter(self._problems))).folder)
             folder = self._folder / f"problem-{spec.key()}-{epilogue.key()}"
             device = "cuda" if self._hardware.kind == "cuda" else "cpu"
-            self._problem = (spec, epilogue), write_problem(folder, spec, epilogue, device)
-        return self._problem[1]
+            self._problems[key] = write_problem(folder, spec, epilogue, device)
+        return self._problems[key]
 
 
 class Worker:
