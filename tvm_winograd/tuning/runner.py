@@ -90,7 +90,7 @@ class Limits:
 
     build: float = 100.0  # of one candidate
     run: float = 60.0  # of one candidate: its check and its timing
-    timing: float = 0.3  # spent on timing one
+    timing: float = 0.15  # spent on timing one, and as long on warming up
 
 
 @dataclass(frozen=True)
