@@ -7,6 +7,8 @@ digit; F(2x2) about a factor of 2. 16-bit results carry their own last rounding 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .shapes import ConvSpec
 
 # (out dtype, algorithm) -> limit
@@ -22,10 +24,17 @@ TOLERANCES = {
     ("bfloat16", "winograd-f4"): 4e-3,
     ("int32", "direct"): 0.0,  # integers are exact
 }
-# A network's error over that of a direct float32 evaluation of the same weights and input.
+# A network's error over that of a direct float32 evaluation of the same weights and input, where
+# every layer is as exact as a direct one.
 NETWORK_RATIO = 2.0
 
 
 def tolerance(spec: ConvSpec, algorithm: str) -> float:
     """The limit for a convolution computed by `algorithm`."""
     return TOLERANCES[spec.out_dtype, algorithm]
+
+
+def network_ratio(layers: Iterable[tuple[ConvSpec, str]]) -> float:
+    """The limit for a network of (convolution, algorithm): its least exact layer may dominate."""
+    worst = (tolerance(spec, a) / (tolerance(spec, "direct") or 1.0) for spec, a in layers)
+    return NETWORK_RATIO * max(worst, default=1.0)

@@ -23,7 +23,7 @@ from .frontend import Model, load_model
 from .frontend.weights import random_images
 from .passes.fold_batch_norm import fold_batch_norm
 from .shapes import ConvSpec, Epilogue
-from .tolerances import NETWORK_RATIO, tolerance
+from .tolerances import network_ratio, tolerance
 
 _SEED = 20_261  # of the verification input; not a calibration seed anyone would choose
 
@@ -50,11 +50,12 @@ class Report:
     error: float
     peer: str
     peer_error: float
+    ratio_limit: float  # of error over peer_error
     layers: list[LayerResult] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        return self.error <= NETWORK_RATIO * self.peer_error and all(r.ok for r in self.layers)
+        return self.error <= self.ratio_limit * self.peer_error and all(r.ok for r in self.layers)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio, "ok": self.ok}
@@ -117,7 +118,12 @@ def verify(
     theirs = evaluate(model.mod, model.params, inputs, dtype="float32", conv=conv)
     got = runner.run(*inputs)
     outputs = list(got) if isinstance(got, tuple) else [got]
-    return Report(runner.module["name"], _worst(outputs, want), peer, _worst(theirs, want), results)
+    limit = network_ratio(
+        (ConvSpec.from_key(layer["spec"]), layer["algorithm"]) for layer in runner.module["layers"]
+    )
+    return Report(
+        runner.module["name"], _worst(outputs, want), peer, _worst(theirs, want), limit, results
+    )
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

@@ -84,6 +84,6 @@ def _print(report: Report, every_layer: bool) -> None:
     print(f"{good} of {len(report.layers)} convolutions ok{what}")
     print(
         f"network: {report.error:.2e} from float64; {report.peer}: {report.peer_error:.2e}; "
-        f"ratio {report.ratio:.2f}"
+        f"ratio {report.ratio:.2f} (limit {report.ratio_limit:.0f})"
     )
     print("ok" if report.ok else "FAILED")
