@@ -87,7 +87,7 @@ def built(name: str = "cpu", *, seed: int = 0, two_outputs: bool = False) -> Bui
         executable=build(small_module(hardware, two_outputs=two_outputs), hardware, ptx=ptx),
         params=params(seed),
         layers=[{"name": "layer0"}],
-        functions=[{"name": "fused", "shared_bytes": 8192}],
+        functions=[{"name": "fused", "shared_bytes": 8192, "workspaces": []}],
     )
 
 

@@ -12,7 +12,20 @@ ROOT = Path(__file__).parent.parent
 # Rooms from the ground up: a module may import its own room and those below.
 ROOMS = [
     ("ground", ["errors"]),
-    ("facts", ["shapes", "transforms", "gpu", "libraries", "cuda_timing", "manifest", "loading"]),
+    (
+        "facts",
+        [
+            "shapes",
+            "transforms",
+            "gpu",
+            "libraries",
+            "cuda_timing",
+            "manifest",
+            "loading",
+            "gate",
+            "arguments",
+        ],
+    ),
     ("reference", ["reference", "tolerances"]),
     ("te", ["te"]),
     ("schedules", ["schedules"]),
@@ -20,7 +33,7 @@ ROOMS = [
     ("select", ["select"]),
     ("passes", ["passes"]),
     ("models", ["numpy_ops", "evaluate", "peers", "frontend"]),
-    ("build", ["nvrtc", "cubin", "build", "serial", "artifact", "runtime", "cppflags"]),
+    ("build", ["nvrtc", "cubin", "plan", "build", "serial", "artifact", "runtime", "cppflags"]),
     ("compile", ["conv", "compiler"]),
     ("tools", ["preprocess", "verify", "inspect", "env"]),
     ("tuning", ["tuning"]),
@@ -28,7 +41,7 @@ ROOMS = [
 ]
 RANK = {module: rank for rank, (_, modules) in enumerate(ROOMS) for module in modules}
 # What a deployed program loads: no compiler side behind it.
-DEPLOY = {"errors", "libraries", "manifest", "loading", "runtime"}
+DEPLOY = {"errors", "libraries", "manifest", "loading", "gate", "arguments", "runtime"}
 LONGEST = 300
 LONG_FILES: dict[str, str] = {}  # file -> why it is longer
 

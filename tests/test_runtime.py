@@ -42,7 +42,9 @@ import tvm_winograd
 x = np.load(sys.argv[2])
 np.save(sys.argv[3], tvm_winograd.load(sys.argv[1]).run(x))
 ours = {m.split(".")[1] for m in sys.modules if m.startswith("tvm_winograd.")}
-assert ours == {"runtime", "loading", "libraries", "manifest", "errors"}, ours
+assert ours == {
+    "runtime", "arguments", "gate", "loading", "libraries", "manifest", "errors"
+}, ours
 assert "tvm" not in sys.modules
 maps = open("/proc/self/maps").read()
 assert "libtvm_runtime.so" in maps

@@ -19,7 +19,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,8 +47,8 @@ _ALIGN = 64  # bytes; a cache line, so that params.bin can be mapped
 class BuiltModule:
     """One architecture of a model, ready to be written.
 
-    `layers` and `functions` go into the manifest as they are. A function may say how much
-    shared memory it needs ("shared_bytes"): `runtime.load` then keeps it off GPUs with less.
+    All but the executable goes into the manifest. A function may say how much shared memory it
+    needs ("shared_bytes"): `runtime.load` then keeps it off GPUs with less; and its "workspaces".
     """
 
     name: str  # "cpu", "sm_90", "ptx": the folder
@@ -58,7 +58,9 @@ class BuiltModule:
     params: Mapping[str, np.ndarray]  # in the order of the call
     layers: Sequence[Mapping[str, Any]] = ()
     functions: Sequence[Mapping[str, Any]] = ()
-    device: Mapping[str, Any] | str | None = field(default=None)
+    planned_bytes: int = 0  # of activations and workspaces
+    cuda_graph: Mapping[str, int] | None = None  # plan.Graph; None: kernel by kernel
+    device: Mapping[str, Any] | str | None = None
 
 
 class Artifact:
@@ -206,12 +208,8 @@ def _write_module(
     place = folder / module.name
     place.mkdir()
     export(module.executable, place / MODULE, ptx=module.kind == "ptx")
-    shard = {
-        "dataPath": f"../{PARAMS}",
-        "format": "raw-shard",
-        "nbytes": params_bytes,
-        "records": records,
-    }
+    shard: dict[str, Any] = {"dataPath": f"../{PARAMS}", "format": "raw-shard"}
+    shard.update(nbytes=params_bytes, records=records)
     # TVM reads a shard's whole file, so: one shard per module, all of them the same file
     _write_json(place / INDEX, {"metadata": {}, "records": [shard] if records else []})
     return {
@@ -222,6 +220,8 @@ def _write_module(
         "params": {"file": f"{module.name}/{INDEX}", "names": list(module.params)},
         "layers": [dict(layer) for layer in module.layers],
         "functions": [dict(function) for function in module.functions],
+        "planned_bytes": module.planned_bytes,
+        "cuda_graph": dict(module.cuda_graph) if module.cuda_graph is not None else None,
         "device": module.device,
     }
 

@@ -20,6 +20,7 @@ from .cubin import device_blobs
 from .errors import BuildError, as_build_error
 from .gpu import Gpu, Hardware, make_target
 from .nvrtc import check_compiler, install_callback, requesting
+from .plan import Plan, plan_network
 
 PIPELINES = ("relax", "tir")
 _FACTORY = "ffi.Module.create.cuda"  # registered by libtvm_runtime_cuda.so
@@ -106,7 +107,8 @@ def build(
     """Compiles a lowered and scheduled module for `hardware`.
 
     Args:
-        mod: an IRModule of PrimFuncs, maybe of Relax functions that call them, or a PrimFunc.
+        mod: an IRModule of PrimFuncs, maybe of Relax functions that call them; a PrimFunc; or a
+            Plan, which says whether kernels are captured in a CUDA graph.
         hardware: `gpu.Gpu` or `gpu.Cpu`.
         compiler: of CUDA code, "nvrtc" or "nvcc".
         ptx: PTX of the architecture's level instead of machine code.
@@ -127,8 +129,12 @@ def build(
         raise BuildError("ptx=True needs a Gpu, got a Cpu")
     if isinstance(mod, tvm.tirx.PrimFunc):
         mod = tvm.IRModule({"main": mod.with_attr("global_symbol", "main")})
-    if pipeline == "tir" and _has_relax(mod):
-        raise BuildError("pipeline='tir' takes PrimFuncs only; use pipeline='relax'")
+    if isinstance(mod, Plan) or _has_relax(mod):
+        if pipeline == "tir":
+            raise BuildError("pipeline='tir' takes PrimFuncs only; use pipeline='relax'")
+        if not isinstance(mod, Plan):
+            with as_build_error(f"TVM could not lower for {hardware.arch}"):
+                mod = plan_network(mod, make_target(hardware))
     config = dict(pass_config or {})
     if isinstance(hardware, Gpu):
         return _compile_cuda(mod, hardware, compiler, ptx, config)
@@ -191,22 +197,10 @@ def _compile(mod: Any, hardware: Hardware, config: dict[str, Any]) -> Any:
 
     target: Any = make_target(hardware)
     context = tvm.transform.PassContext(opt_level=3, config=config, disabled_pass=[_HEXAGON_PASS])
-    options = {"relax_pipeline": _lowering(target)} if _has_relax(mod) else {}
     with as_build_error(f"TVM could not compile for {hardware.arch}"), target, context:
-        return tvm.compile(mod, target=target, **options)
-
-
-def _lowering(target: Any) -> Any:
-    """TVM's Relax pipeline without its legalisation and scheduling: ours came before."""
-    import tvm
-
-    if target.kind.name == "cuda":
-        from tvm.relax.backend.cuda import pipeline
-    else:
-        from tvm.relax.backend.cpu_generic import pipeline
-    return tvm.transform.Sequential(
-        [*pipeline.dataflow_lower_passes(target), *pipeline.finalize_passes(target)]
-    )
+        if isinstance(mod, Plan):
+            return tvm.compile(mod.mod, target=target, relax_pipeline=tvm.transform.Sequential([]))
+        return tvm.compile(mod, target=target)
 
 
 def _has_relax(mod: Any) -> bool:

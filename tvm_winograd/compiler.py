@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from .artifact import Artifact, BuiltModule, check_replaceable, write_artifact
 from .conv import hardware_for
 from .errors import BuildError, InputError, UnsupportedError, as_build_error
 from .frontend import Model, load_model
-from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, parse_archs
+from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, make_target, parse_archs
 from .passes.pipeline import Dump, Lowered, lower
+from .plan import plan_network
 from .select import Choice, choose, kernels_of
 from .shapes import ConvSpec, Epilogue
 
@@ -37,6 +39,7 @@ def compile(
     labels: list[str] | None = None,
     compiler: str = "nvrtc",
     ptx: bool = True,
+    cuda_graph: bool = True,
     progress: Progress = lambda text: None,
     dump: Dump = lambda phase, mod: None,
 ) -> Artifact:
@@ -55,6 +58,7 @@ def compile(
         labels: class names for `run`.
         compiler: of CUDA code: "nvrtc" or "nvcc".
         ptx: also write PTX for GPUs newer than every architecture asked for (cuda).
+        cuda_graph: launch the kernels as one CUDA graph instead of one by one (cuda).
         progress: called with one line per step.  dump: called with (phase, IRModule).
     Raises:
         TvmWinogradError: a model, option, target or toolchain that does not fit.
@@ -82,7 +86,7 @@ def compile(
         for note in lowered.notes:
             progress(f"note: {note}")
         progress(f"compiling {len(lowered.functions)} functions for {name}")
-        modules.append(_build_module(name, hw, lowered, compiler, as_ptx))
+        modules.append(_build_module(name, hw, lowered, compiler, as_ptx, cuda_graph))
     path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
     progress(f"writing {path}")
     return _write(path, target, modules, loaded, labels)
@@ -160,20 +164,31 @@ def _model_name(model: Any) -> str:
 
 
 def _build_module(
-    name: str, hardware: Hardware, lowered: Lowered, compiler: str, ptx: bool
+    name: str, hardware: Hardware, lowered: Lowered, compiler: str, ptx: bool, cuda_graph: bool
 ) -> BuiltModule:
+    on_gpu = isinstance(hardware, Gpu)
+    with as_build_error(f"TVM could not plan {name}"):
+        plan = plan_network(lowered.mod, make_target(hardware), cuda_graph=cuda_graph and on_gpu)
     executable = build.build(
-        lowered.mod, hardware, compiler=compiler, ptx=ptx, pass_config=lowered.pass_config
+        plan, hardware, compiler=compiler, ptx=ptx, pass_config=lowered.pass_config
     )
-    kind = "ptx" if ptx else "cubin" if isinstance(hardware, Gpu) else "llvm"
+    workspaces = lowered.workspaces
     return BuiltModule(
         name=name,
         arch=hardware.arch,
-        kind=kind,
+        kind="ptx" if ptx else "cubin" if on_gpu else "llvm",
         executable=executable,
         params=lowered.params,
-        layers=[layer.as_dict() for layer in lowered.layers],
-        functions=lowered.functions,
+        layers=[
+            {**layer.as_dict(), "workspace_bytes": sum(w.bytes for w in workspaces[layer.function])}
+            for layer in lowered.layers
+        ],
+        functions=[
+            {**entry, "workspaces": [w.as_dict() for w in workspaces[entry["name"]]]}
+            for entry in lowered.functions
+        ],
+        planned_bytes=plan.planned_bytes,
+        cuda_graph=asdict(plan.graph) if plan.graph else None,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from .errors import ArtifactError
 
 FORMAT = "tvm-winograd artifact"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 PARAMS = "params.bin"
 KINDS = ("llvm", "cubin", "ptx")
@@ -50,6 +50,8 @@ _MODULE: dict[str, tuple[type, ...]] = {
     "params": (dict,),
     "layers": (list,),
     "functions": (list,),
+    "planned_bytes": (int,),
+    "cuda_graph": (dict, type(None)),
     "device": (dict, str, type(None)),
 }
 _INDEX: dict[str, tuple[type, ...]] = {"file": (str,), "names": (list,)}

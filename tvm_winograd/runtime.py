@@ -10,12 +10,14 @@ import ctypes
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from . import gate
+from .arguments import check_tensor, numpy_dtype, stream_handle
 from .errors import ArtifactError, InputError
 from .loading import (
     CPU,
@@ -36,6 +38,9 @@ _ALIGN = 64  # bytes: TVM's kernels assume it of every tensor
 def load(path: str | Path, device: str | None = None) -> Runner:
     """Loads an artifact on `device` ("cpu", "cuda", "cuda:1"; by default the target's first).
 
+    A module with a CUDA graph runs once, on zeros, to be captured. CUDA refuses that while other
+    threads allocate on the GPU or use its default stream; models of ours wait for each other.
+
     Raises:
         ArtifactError: the artifact is damaged or does not fit this machine.
     """
@@ -49,7 +54,8 @@ def load(path: str | Path, device: str | None = None) -> Runner:
         module = choose_module(manifest["modules"], *load_cuda(index))
     else:
         module = manifest["modules"][0]
-    return Runner(path, manifest, module, (kind, index))
+    with gate.GPU.alone() if kind == CUDA else nullcontext():
+        return Runner(path, manifest, module, (kind, index))
 
 
 class Runner:
@@ -88,7 +94,10 @@ class Runner:
             raise ArtifactError(
                 f"{file} cannot be loaded: {error}; compile the model again"
             ) from error
+        # the graph holds their addresses: they are the parameters of every run
         self._params = load_params(file.parent, len(module["params"]["names"]), device)
+        if module["cuda_graph"]:
+            self._capture()
 
     @property
     def params(self) -> dict[str, Any]:
@@ -106,11 +115,11 @@ class Runner:
             shape, dtype: of the output.
         """
         function = self._library.get_function(name, query_imports=True)
+        entry = next(f for f in self.module["functions"] if f["name"] == name)
         with self._on(None) as handle:
             tensors = [self._upload(a) if isinstance(a, np.ndarray) else a for a in args]
-            poison = np.full(tuple(shape), np.nan).astype(_numpy_dtype(dtype))
-            out = self._upload(poison)  # an element that is not written shows
-            function(*tensors, out)
+            out = self._poisoned(shape, dtype)
+            function(*tensors, out, *(self._poisoned(**w) for w in entry["workspaces"]))
             self._wait(handle)
             return self._download(out)
 
@@ -159,6 +168,24 @@ class Runner:
                     seconds.append(time.perf_counter() - start)
         return seconds
 
+    def _capture(self) -> None:
+        import tvm_ffi
+
+        try:
+            zeros = [np.zeros(t["shape"], numpy_dtype(t["dtype"])) for t in self.manifest["inputs"]]
+            with tvm_ffi.use_raw_stream(self.device, 0):
+                self._call([self._upload(x) for x in zeros])
+                self._wait(0)
+        except RuntimeError as error:
+            raise ArtifactError(
+                f"the CUDA graph cannot be captured: {error}; load the model while no other thread "
+                "uses the GPU, or compile it with --no-cuda-graph"
+            ) from error
+
+    def _poisoned(self, shape: Sequence[int], dtype: str) -> Any:
+        """A tensor whose elements show if they are read before they are written, or never are."""
+        return self._upload(np.full(tuple(shape), np.nan).astype(numpy_dtype(dtype)))
+
     def _call(self, tensors: Sequence[Any]) -> Any:
         out = self._main(*tensors, self._params)
         return out if hasattr(out, "__dlpack__") else tuple(out)
@@ -175,7 +202,7 @@ class Runner:
         checked = []
         for value, tensor in zip(inputs, wanted, strict=True):
             if isinstance(value, np.ndarray):
-                _check_tensor(value, tensor)
+                check_tensor(value, tensor)
                 checked.append(value)
             else:
                 checked.append(self._borrow(value, tensor))
@@ -195,7 +222,7 @@ class Runner:
             tensor = value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(value)
         except (BufferError, RuntimeError) as error:
             raise InputError(f"input {name} cannot be shared through DLPack: {error}") from error
-        _check_tensor(tensor, wanted)
+        check_tensor(tensor, wanted)
         if tensor.device != self.device:
             raise InputError(
                 f"input {name} is on {tensor.device}, the model on {self.device}: move it there"
@@ -218,7 +245,7 @@ class Runner:
         return tensor
 
     def _download(self, tensor: Any) -> np.ndarray:
-        array = np.empty(tuple(tensor.shape), _numpy_dtype(str(tensor.dtype)))
+        array = np.empty(tuple(tensor.shape), numpy_dtype(str(tensor.dtype)))
         data = array.ctypes.data_as(ctypes.c_void_p)
         _runtime("TVMTensorCopyToBytes")(tensor, data, array.nbytes)
         return array
@@ -229,7 +256,7 @@ class Runner:
     @contextmanager
     def _on(self, stream: Any) -> Iterator[int]:
         """Makes TVM use `stream`; gives its handle. One thread at a time."""
-        handle = _stream_handle(stream)
+        handle = stream_handle(stream)
         if self.device.type != "cuda":
             if handle:
                 raise InputError("stream is for CUDA; this model runs on the CPU")
@@ -247,7 +274,7 @@ class Runner:
             # both use the model's workspace: the new stream waits on the GPU, the host does not
             _runtime("Device_StreamSyncFromTo")(self.device, self._stream, handle)
         self._stream = handle
-        with tvm_ffi.use_raw_stream(self.device, handle):
+        with gate.GPU.together(), tvm_ffi.use_raw_stream(self.device, handle):
             yield
 
 
@@ -259,39 +286,3 @@ def _runtime(name: str) -> Any:
 
 def _map(function: Any, out: Any) -> Any:
     return tuple(_map(function, t) for t in out) if isinstance(out, tuple) else function(out)
-
-
-def _check_tensor(value: Any, wanted: Mapping[str, Any]) -> None:
-    name, shape, dtype = wanted["name"], tuple(wanted["shape"]), wanted["dtype"]
-    if tuple(value.shape) != shape:
-        hint = ""
-        if len(value.shape) == len(shape) and tuple(value.shape)[1:] == shape[1:]:
-            hint = f"; the batch size is fixed, compile with --batch {value.shape[0]}"
-        raise InputError(
-            f"input {name} has shape {tuple(value.shape)}, the model takes {shape}{hint}"
-        )
-    if str(value.dtype) != dtype:
-        raise InputError(
-            f"input {name} has dtype {value.dtype}, the model takes {dtype}: convert it first, "
-            f'e.g. x.astype("{dtype}")'
-        )
-
-
-def _numpy_dtype(name: str) -> Any:
-    if name == "bfloat16":
-        import ml_dtypes  # comes with TVM
-
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
-
-
-def _stream_handle(stream: Any) -> int:
-    handle = getattr(stream, "cuda_stream", stream)
-    if handle is None:
-        return 0
-    if isinstance(handle, bool) or not isinstance(handle, int):
-        raise InputError(
-            f"stream is a {type(stream).__name__}: an integer handle or an object with "
-            ".cuda_stream (torch.cuda.Stream) is needed"
-        )
-    return handle

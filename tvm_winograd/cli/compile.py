@@ -20,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", metavar="FILE", help="class names, one per line")
     parser.add_argument("--compiler", choices=("nvrtc", "nvcc"), default="nvrtc")
     parser.add_argument("--no-ptx", action="store_true", help="no PTX for future GPUs")
+    parser.add_argument(
+        "--no-cuda-graph", action="store_true", help="launch kernel by kernel, not as one graph"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
         labels=_labels(args.labels),
         compiler=args.compiler,
         ptx=not args.no_ptx,
+        cuda_graph=not args.no_cuda_graph,
         progress=progress_printer(),
     )
     if args.json:

@@ -3,7 +3,7 @@
 import     fold batch norm (and bias) into convolutions, decompose what is left
 convs      group each convolution with its epilogue, choose, lower to our PrimFuncs
 rest       legalise and fuse everything else
-schedules  ours first, then dlight or the plain CPU rule
+schedules  ours first, then dlight or the plain CPU rule; workspaces become arguments
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .fold_batch_norm import FoldReport, fold_batch_norm
 from .group_convs import group_convs
 from .lower_convs import Chooser, Layer, lower_convs
 from .params import Params, fold_param_shapes
+from .plan_workspaces import Workspace, plan_workspaces
 
 Dump = Callable[[str, tvm.IRModule], None]
 
@@ -35,6 +36,7 @@ class Lowered:
     functions: list[dict[str, Any]]
     pass_config: dict[str, Any]
     notes: list[str]
+    workspaces: dict[str, list[Workspace]]  # of each function
 
 
 def lower(
@@ -57,10 +59,12 @@ def lower(
     dump("legalized", mod)
     choices = {layer.function: layer.choice for layer in layers}
     mod, functions = apply_schedules(mod, choices, hardware)
+    mod, workspaces = plan_workspaces(mod)
     mod = relax.transform.BundleModelParams()(mod)
     dump("scheduled", mod)
     notes = [f"batch norm {name} is not folded: {why}" for name, why in report.left.items()]
-    return Lowered(mod, params, layers, functions, merge_pass_configs(layers), notes)
+    config = merge_pass_configs(layers)
+    return Lowered(mod, params, layers, functions, config, notes, workspaces)
 
 
 def choose_layers(mod: tvm.IRModule, params: Params, choose: Chooser) -> list[Layer]:
@@ -107,5 +111,6 @@ def _legalize_passes() -> list[Any]:
         relax.transform.FoldConstant(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
+        relax.transform.RewriteDataflowReshape(),  # a view, no kernel to schedule
         relax.transform.DeadCodeElimination(),
     ]
