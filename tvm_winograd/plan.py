@@ -65,9 +65,6 @@ def _planning_passes() -> list[Any]:
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
         relax.transform.CallTIRRewrite(),
-        # the tuple of an output and its workspaces would hide from the capture that the last
-        # function writes the network's output: it must not be captured
-        relax.transform.CanonicalizeBindings(),
         relax.transform.StaticPlanBlockMemory(),
     ]
 

@@ -54,6 +54,7 @@ void Run(const std::string& dir, bool cuda, const std::string& input, const std:
   ffi::Module vm = (*library->GetFunction("vm_load_executable", true))().cast<ffi::Module>();
   (*vm->GetFunction("vm_initialization", true))(kind, 0, pooled, host, 0, pooled);
   Function::GetGlobalRequired("vm.builtin.tensor_cache.load")(dir, kind, 0);
+  // A CUDA graph keeps the addresses of its first call: pass the same parameters each time.
   ffi::Any params = Function::GetGlobalRequired("vm.builtin.param_array_from_cache")("param", -1);
 
   Npy in = ReadNpy(input), out;

@@ -69,3 +69,15 @@ def _print_module(module: dict[str, Any]) -> None:
     ]
     columns = ["layer", "convolution", "epilogue", "kernel", "source"]
     print_table(f"{module['name']}: {len(rows)} convolutions", columns, rows)
+    workspace = max((layer["workspace_bytes"] for layer in module["layers"]), default=0)
+    print(
+        f"activations and workspaces {_mib(module['planned_bytes'])}, "
+        f"the largest layer's workspace {_mib(workspace)}"
+    )
+    if graph := module["cuda_graph"]:
+        calls = graph["captured"] + graph["launched"]
+        print(f"{graph['regions']} CUDA graph holds {graph['captured']} of {calls} function calls")
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"
