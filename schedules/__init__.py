@@ -1,10 +1,12 @@
 """Hand-written schedules, one file per kernel family; KERNELS lists them, preferred first."""
 
-from . import direct_cpu, direct_dlight, winograd_cpu, winograd_f4, winograd_fused
+from . import direct_cpu, direct_dlight, implicit_gemm, winograd_cpu, winograd_f4, winograd_fused
 
 KERNELS = (
     winograd_fused.KERNEL,
     winograd_f4.KERNEL,
+    implicit_gemm.KERNEL,
+    implicit_gemm.IM2COL,
     direct_dlight.KERNEL,
     winograd_cpu.KERNEL,
     direct_cpu.KERNEL,

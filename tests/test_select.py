@@ -18,8 +18,14 @@ def test_winograd_where_it_applies():
     assert "sm_90" in choice.reason
 
 
-def test_fallback_says_why():
+def test_gemm_where_winograd_does_not_apply():
     choice = choose(STRIDED, Epilogue(), H200)
+    assert (choice.algorithm, choice.source) == ("gemm", "default")
+    assert "stride 1, got 2" in choice.reason
+
+
+def test_fallback_says_why():
+    choice = choose(ConvSpec(1, 64, 56, 56, 64, stride=2, groups=64), Epilogue(), H200)
     assert (choice.algorithm, choice.source) == ("direct", "fallback")
     assert "stride 1, got 2" in choice.reason and "dlight" in choice.reason
 
