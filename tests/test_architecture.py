@@ -37,6 +37,7 @@ ROOMS = [
     ("compile", ["conv", "compiler"]),
     ("tools", ["preprocess", "verify", "inspect", "env"]),
     ("tuning", ["tuning"]),
+    ("bench", ["bench", "report"]),
     ("cli", ["cli"]),
 ]
 RANK = {module: rank for rank, (_, modules) in enumerate(ROOMS) for module in modules}

@@ -1,0 +1,1 @@
+"""Convolutions measured side by side: providers, checked results, rows with their conditions."""

@@ -1,0 +1,189 @@
+"""Measures convolutions with every provider: checked against float64 first, then timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from ..cuda_timing import L2_STATES, MODES, Plan
+from ..errors import DeviceError, TvmWinogradError, UnsupportedError
+from ..shapes import ConvSpec, Epilogue
+from ..tolerances import tolerance
+from .cudnn import CudnnAlgorithms
+from .ours import Ours
+from .problem import Problem
+from .provider import Bench, Prepared, Provider, Variant
+from .rows import Conditions, Row, Store
+from .stock import Dlight, MetaSchedule
+from .torch_conv import Torch, TorchCompile
+
+PROVIDERS: dict[str, Callable[[Bench], Provider]] = {
+    kind.name: kind for kind in (Ours, CudnnAlgorithms, Torch, TorchCompile, Dlight, MetaSchedule)
+}
+# torch.compile tunes for a minute per convolution: only when it is named
+DEFAULT = tuple(name for name in PROVIDERS if name != TorchCompile.name)
+# What TVM, torch and our own code raise when a kernel cannot be built, loaded or launched.
+_FAILURES = (RuntimeError, ValueError, TypeError, MemoryError)
+
+
+class WrongResult(TvmWinogradError):
+    """A kernel of ours computed something else than the convolution."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured of each variant."""
+
+    modes: Sequence[str] = MODES
+    l2: Sequence[str] = L2_STATES
+    plan: Plan = field(default_factory=Plan)
+
+
+def measure(
+    specs: Iterable[ConvSpec],
+    epilogue: Epilogue,
+    providers: Sequence[Provider],
+    bench: Bench,
+    conditions: Conditions,
+    store: Store,
+    settings: Settings | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[Row]:
+    """All rows, which are in `store` as soon as each is measured.
+
+    Raises:
+        WrongResult: a kernel of ours is wrong.  DeviceError: the GPU's context is lost.
+    """
+    settings, measured = settings or Settings(), []
+    for spec in specs:
+        problem = Problem(spec, epilogue)
+        for provider in providers:
+            for variant in provider.variants(problem):
+                one = _One(problem, provider, variant, bench, conditions)
+                rows = one.rows(settings)
+                store.add(rows)
+                measured += rows
+                progress(_line(rows))
+    return measured
+
+
+@dataclass(frozen=True)
+class _One:
+    """A variant of a provider on a problem."""
+
+    problem: Problem
+    provider: Provider
+    variant: Variant
+    bench: Bench
+    conditions: Conditions
+
+    def rows(self, settings: Settings) -> list[Row]:
+        ready = self._guarded(self._ready)
+        if isinstance(ready, Row):
+            return [ready]
+        prepared, error = ready
+        return [
+            self._guarded(partial(self._timed, prepared, error, mode, l2, settings.plan), mode, l2)
+            for l2 in settings.l2
+            for mode in settings.modes
+        ]
+
+    def _ready(self) -> tuple[Prepared, float] | Row:
+        """Prepared and checked, with its error; or the row that says why not."""
+        prepared = self.variant.prepare()
+        error = self._check(prepared)
+        if not error <= (limit := tolerance(self.problem.spec, prepared.algorithm)):
+            return self._wrong(prepared, error, limit)
+        return prepared, error
+
+    def _guarded(self, work: Callable[[], Any], mode: str = "", l2: str = "") -> Any:
+        """The result of `work`, or the row of a peer's failure."""
+        try:
+            return work()
+        except UnsupportedError as refusal:
+            return self._row("refused", mode=mode, l2=l2, note=_one_line(refusal))
+        except _FAILURES as failure:
+            if self.provider.ours:
+                raise
+            self._still_alive(failure)
+            return self._row("failed", mode=mode, l2=l2, note=_one_line(failure))
+
+    def _check(self, prepared: Prepared) -> float:
+        """The relative error of one run on poisoned memory."""
+        timer = self.bench.timer
+        timer.synchronize()
+        with timer.current():
+            prepared.call()
+        timer.synchronize()
+        return self.problem.error(prepared.output(), prepared.layout)
+
+    def _timed(self, prepared: Prepared, error: float, mode: str, l2: str, plan: Plan) -> Row:
+        timing = self.bench.timer.measure(prepared.call, mode, l2, plan)
+        return self._row(
+            "ok",
+            prepared,
+            mode=mode,
+            l2=l2,
+            us=timing.us,
+            spread_us=timing.spread_us,
+            tflops=self.problem.spec.flops / timing.us / 1e6,
+            error=error,
+            calls=timing.calls,
+            repeats=timing.repeats,
+        )
+
+    def _wrong(self, prepared: Prepared, error: float, limit: float) -> Row:
+        spec, finite = self.problem.spec, error < float("inf")
+        found = f"relative error {error:.2e}" if finite else "NaN or infinity in the result"
+        note = f"{found}, limit {limit:.0e}"
+        if self.provider.ours:
+            raise WrongResult(
+                f"{spec.key()} {self.problem.epilogue.key()}: {self.provider.name} "
+                f"{self.variant.name} ({prepared.config}) is wrong: {note}"
+            )
+        return self._row("wrong", prepared, error=error if finite else None, note=note)
+
+    def _still_alive(self, failure: Exception) -> None:
+        """After an illegal access every later call fails, and no result is to be trusted."""
+        try:
+            self.bench.timer.synchronize()
+        except DeviceError as lost:
+            raise DeviceError(
+                f"{self.provider.name} {self.variant.name} broke the GPU's context, measure the "
+                f"rest without it: {_one_line(failure)}"
+            ) from lost
+
+    def _row(self, status: str, prepared: Prepared | None = None, **values: object) -> Row:
+        run = (
+            {
+                "layout": prepared.layout,
+                "config": prepared.config,
+                "workspace_bytes": prepared.workspace_bytes,
+            }
+            if prepared
+            else {}
+        )
+        return Row(
+            spec=self.problem.spec.key(),
+            epilogue=self.problem.epilogue.key(),
+            provider=self.provider.name,
+            variant=self.variant.name,
+            status=status,
+            **run,  # type: ignore[arg-type]
+            **values,  # type: ignore[arg-type]
+            **asdict(self.conditions),
+        )
+
+
+def _one_line(error: BaseException, shown: int = 300) -> str:
+    kind = "" if isinstance(error, TvmWinogradError) else f"{type(error).__name__}: "
+    return kind + " ".join(str(error).split())[-shown:]
+
+
+def _line(rows: Sequence[Row]) -> str:
+    """A line of progress."""
+    first = rows[0]
+    times = ", ".join(f"{row.us:.1f} us ({row.mode}, {row.l2})" for row in rows if row.us)
+    return f"{first.spec} {first.name}: {times or f'{first.status}: {first.note}'}"

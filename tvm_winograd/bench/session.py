@@ -1,0 +1,78 @@
+"""A whole benchmark of convolutions on this machine's first GPU: what `bench conv` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .. import logs
+from ..cuda_timing import CudaTimer
+from ..errors import InputError, UnsupportedError
+from ..gpu import Gpu
+from ..shapes import ConvSpec, Epilogue
+from . import conditions
+from .provider import Bench, Provider
+from .rows import Row, Store
+from .run import DEFAULT, PROVIDERS, Settings, measure
+
+Progress = Callable[[str], None]
+
+
+def bench_convs(
+    specs: Sequence[ConvSpec],
+    epilogue: Epilogue,
+    *,
+    providers: Sequence[str] = (),
+    settings: Settings | None = None,
+    arch: str = "auto",
+    log_folder: Path | None = None,
+    stock: Path | None = None,
+    files: Sequence[Path] = (),
+    progress: Progress = lambda text: None,
+) -> list[Row]:
+    """Measure and return rows; `files` (.json, .csv) hold each as soon as it is there.
+
+    Args:
+        providers: of run.PROVIDERS; those of run.DEFAULT that are on this machine if none.
+        log_folder: tuning tables to prefer to the shipped ones.
+        stock: records of MetaSchedule's.
+    Raises:
+        UnsupportedError: no GPU here, or a provider that was named cannot work here.
+        InputError: an unknown provider, or a file that cannot be read or written.
+        WrongResult: a kernel of ours is wrong.
+    """
+    for name in providers:
+        if name not in PROVIDERS:
+            raise InputError(f"provider {name!r}: there are {', '.join(PROVIDERS)}")
+    store = Store(files)
+    gpu, gpu_name = conditions.find_gpu(arch)
+    rows = _log_rows(log_folder, gpu, progress)
+    with CudaTimer() as timer:
+        bench = Bench(timer, gpu, gpu_name, rows, stock)
+        chosen = _providers(providers, bench, progress)
+        made = conditions.collect(gpu)
+        return measure(specs, epilogue, chosen, bench, made, store, settings, progress)
+
+
+def _log_rows(folder: Path | None, gpu: Gpu, progress: Progress) -> list[logs.Row]:
+    if folder is not None and not folder.is_dir():
+        raise InputError(f"logs folder {folder} does not exist; give a folder of tables")
+    places = [place for place in (folder, logs.shipped_folder()) if place is not None]
+    rows, complaints = logs.read_places(places, gpu.arch)
+    for complaint in complaints:
+        progress(complaint)
+    return rows
+
+
+def _providers(names: Sequence[str], bench: Bench, progress: Progress) -> list[Provider]:
+    """Those named, or the default ones that can work here."""
+    found = []
+    for name in names or DEFAULT:
+        provider = PROVIDERS[name](bench)
+        if (missing := provider.available()) is None:
+            found.append(provider)
+        elif names:
+            raise UnsupportedError(f"provider {name}: {missing}")
+        else:
+            progress(f"without {name}: {missing}")
+    return found

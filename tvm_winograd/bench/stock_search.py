@@ -1,0 +1,125 @@
+"""MetaSchedule's own search over TVM's direct convolution, the peer `tvm-metaschedule`.
+
+The rules of "cuda" are taken: those of "cuda-tensorcore" do not apply to float32.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .. import build
+from ..errors import UnsupportedError
+from ..gpu import gpu_for, make_target
+from ..libraries import tvm_version
+from ..shapes import ConvSpec, Epilogue
+from .stock import Record, plain_trace, prim_func
+
+FAILED = 1e9  # MetaSchedule records a candidate that failed with 1e10 seconds
+BUILD_SECONDS, RUN_SECONDS = 100.0, 60.0  # of one candidate
+
+
+def build_candidate(arch: str, mod: Any, target: Any, params: Any) -> Any:
+    """LocalBuilder's f_build: its own has no target in scope and fails."""
+    return build.build(mod, gpu_for(arch), pipeline="tir")
+
+
+def export_candidate(folder: str, executable: Any) -> str:
+    """LocalBuilder's f_export."""
+    made = tempfile.mkdtemp(dir=folder)
+    return str(build.export(executable, Path(made, "candidate.so")))
+
+
+def serial_runner(lock: Path, runner: Any) -> Any:
+    """A runner that waits for its results, holding `lock`: one process measures at a time."""
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir import meta_schedule as ms
+
+    @derived_object
+    class Serial(ms.runner.PyRunner):  # type: ignore[misc]
+        def run(self, runner_inputs: list[Any]) -> list[Any]:
+            with lock.open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                futures = list(runner.run(runner_inputs))
+                results = [future.result() for future in futures]
+            return [ms.runner.LocalRunnerFuture(_seconds(r), r.error_msg) for r in results]
+
+    return Serial()
+
+
+def _seconds(result: Any) -> list[float] | None:
+    return None if result.run_secs is None else [float(s) for s in result.run_secs]
+
+
+def search(
+    spec: ConvSpec,
+    epilogue: Epilogue,
+    arch: str,
+    gpu_name: str,
+    trials: int,
+    folder: Path,
+    runner: Any,
+    workers: int,
+) -> Record:
+    """The best of `trials` candidates.
+
+    Args:
+        arch, gpu_name: of the GPU that `runner`, a meta_schedule Runner, measures on.
+        folder: where the lock is.  workers: processes that build.
+    Raises:
+        UnsupportedError: not one of them ran.
+    """
+    from tvm.s_tir import meta_schedule as ms
+
+    target, func = make_target(gpu_for(arch)), prim_func(spec, epilogue)
+    with tempfile.TemporaryDirectory(prefix="stock-metaschedule-") as scratch:
+        builder = ms.builder.LocalBuilder(
+            max_workers=workers,
+            timeout_sec=BUILD_SECONDS,
+            f_build=functools.partial(build_candidate, arch),
+            f_export=functools.partial(export_candidate, scratch),
+        )
+        database = ms.tir_integration.tune_tir(
+            func,
+            target,
+            scratch,
+            trials,
+            num_trials_per_iter=min(trials, 64),
+            builder=builder,
+            runner=serial_runner(folder / ".measuring", runner),
+            space=ms.space_generator.PostOrderApply(
+                sch_rules="cuda", postprocs="cuda", mutator_probs="cuda"
+            ),
+            seed=0,
+        )
+        records = [(_best(r), r) for r in database.get_all_tuning_records()]
+    good = [(seconds, record) for seconds, record in records if seconds < FAILED]
+    if not good:
+        raise UnsupportedError(f"{spec.key()}: all of {len(records)} candidates failed")
+    seconds, record = min(good, key=lambda pair: pair[0])
+    return Record(
+        spec=spec.key(),
+        epilogue=epilogue.key(),
+        arch=arch,
+        gpu=gpu_name,
+        us=seconds * 1e6,
+        trials=len(records),
+        tvm=tvm_version(),
+        trace=plain_trace(record.trace),
+    )
+
+
+def _best(record: Any) -> float:
+    seconds = [float(s) for s in record.run_secs or ()]
+    return min(seconds, default=float("inf"))
+
+
+def local_runner() -> Any:
+    """Measures on this machine's first GPU."""
+    from tvm.s_tir import meta_schedule as ms
+
+    evaluator = ms.runner.EvaluatorConfig(number=1, repeat=3, min_repeat_ms=50)
+    return ms.runner.LocalRunner(timeout_sec=RUN_SECONDS, evaluator_config=evaluator)

@@ -1,0 +1,101 @@
+"""tvm-winograd bench conv"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from .common import print_json, progress_printer
+
+if TYPE_CHECKING:
+    from ..bench.run import Settings
+    from ..shapes import ConvSpec
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    # --json is added to this parser by the caller; its subjects take it too
+    subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
+    text = "single convolutions: ours beside cuDNN's algorithms, torch and stock TVM"
+    conv = subjects.add_parser("conv", help=text, description=text)
+    add = conv.add_argument
+    add("specs", metavar="SPEC", nargs="*", help="convolutions, as `show` writes them")
+    add("--layers", metavar="NAME", help="of a network: resnet (the default) or vgg")
+    add("--batch", type=_numbers, default=[], metavar="N,N", help="at these batches")
+    add("--epilogue", default="none", help="e.g. bias+residual+relu (default none)")
+    add("--providers", type=_names, default=[], metavar="A,B", help="default: all that are here")
+    add("--modes", type=_names, default=[], metavar="A,B", help="graph, back_to_back")
+    add("--l2", type=_names, default=[], metavar="A,B", help="warm, cold")
+    add("--logs", metavar="DIR", help="tuning tables, before the shipped ones")
+    add("--stock", metavar="DIR", help="records of benchmarks/stock_metaschedule.py")
+    add("--arch", default="auto", help="to make sure of the GPU's architecture")
+    add("--out", metavar="DIR", help="rows as conv.json and conv.csv; what is there is kept")
+    add("--csv", metavar="FILE", help="rows as CSV")
+    add("--pictures", metavar="DIR", help="a heat map and a roofline")
+    text = "rows as JSON into FILE; without it, as one document on stdout"
+    add("--json", nargs="?", const=True, default=argparse.SUPPRESS, metavar="FILE", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..bench.compare import markdown
+    from ..bench.session import bench_convs
+    from ..shapes import Epilogue
+
+    if args.pictures:
+        from ..report.pictures import draw, pyplot
+
+        pyplot()  # fail before anything is measured
+    rows = bench_convs(
+        _specs(args),
+        Epilogue.from_key(args.epilogue),
+        providers=args.providers,
+        settings=_settings(args),
+        arch=args.arch,
+        log_folder=Path(args.logs) if args.logs else None,
+        stock=Path(args.stock) if args.stock else None,
+        files=_files(args),
+        progress=progress_printer(),
+    )
+    if args.pictures:
+        draw(rows, Path(args.pictures))
+    if args.json is True:
+        print_json({"rows": [asdict(row) for row in rows]})
+    else:
+        print(markdown(rows))
+    return 0
+
+
+def _specs(args: argparse.Namespace) -> list[ConvSpec]:
+    from ..bench import layers
+    from ..shapes import ConvSpec
+
+    given = layers.at_batches([ConvSpec.from_key(text) for text in args.specs], args.batch)
+    network = args.layers or (None if given else "resnet")
+    return list(dict.fromkeys([*given, *(layers.named(network, args.batch) if network else [])]))
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    from ..bench.run import Settings
+    from ..cuda_timing import L2_STATES, MODES
+
+    for option, known in (("modes", MODES), ("l2", L2_STATES)):
+        if unknown := [name for name in getattr(args, option) if name not in known]:
+            raise InputError(f"--{option} {unknown[0]}: there are {', '.join(known)}")
+    return Settings(modes=args.modes or MODES, l2=args.l2 or L2_STATES)
+
+
+def _files(args: argparse.Namespace) -> list[Path]:
+    files = [Path(args.out, name) for name in ("conv.json", "conv.csv")] if args.out else []
+    files += [Path(args.json)] if isinstance(args.json, str) else []
+    return [*files, Path(args.csv)] if args.csv else files
+
+
+def _names(text: str) -> Sequence[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str) -> Sequence[int]:
+    return [int(name) for name in _names(text)]
