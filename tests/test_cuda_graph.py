@@ -95,8 +95,11 @@ def test_loading_while_others_run(artifacts):
     (x,) = images(1)
     want = runner.run(x)
     with ThreadPoolExecutor(4) as pool:
-        runs = [pool.submit(runner.run, x) for _ in range(200)]
-        loads = [pool.submit(artifacts["winograd-f4", True].load) for _ in range(5)]
+        runs, loads = [], []
+        for i in range(200):
+            runs.append(pool.submit(runner.run, x))
+            if i % 40 == 0:
+                loads.append(pool.submit(artifacts["winograd-f4", True].load))
         assert all(np.array_equal(r.result(), want) for r in runs)
         other = artifacts["winograd-f4", False].load().run(x)
         assert all(np.array_equal(made.result().run(x), other) for made in loads)
@@ -107,11 +110,9 @@ def test_streams(artifacts):
     runner, plain = (artifacts["winograd-f4", g].load() for g in (True, False))
     streams = [torch.cuda.Stream() for _ in range(2)]
     inputs = images(6)
-    outs = []
-    for i, x in enumerate(inputs):
-        device = torch.from_numpy(x).cuda()
-        torch.cuda.synchronize()
-        outs.append(torch.from_dlpack(runner.run(device, stream=streams[i % 2])))
+    uploaded = [torch.from_numpy(x).cuda() for x in inputs]
+    torch.cuda.synchronize()
+    outs = [torch.from_dlpack(runner.run(x, stream=streams[i % 2])) for i, x in enumerate(uploaded)]
     torch.cuda.synchronize()
     for x, out in zip(inputs, outs, strict=True):
         assert np.array_equal(out.cpu().numpy(), plain.run(x))

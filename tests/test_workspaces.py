@@ -124,7 +124,15 @@ def test_bytes():
 def artifact(tmp_path_factory):
     options = {"target": "cuda", "algorithm": "winograd-f4", "ptx": False}
     path = tmp_path_factory.mktemp("artifacts") / "a"
-    return tvm_winograd.compile(resnet_model(TINY, "tiny"), output=path, **options)
+    made = tvm_winograd.compile(resnet_model(TINY, "tiny"), output=path, **options)
+    kernels = nvrtc.last_compilation()
+    path = path.with_name("without")
+    other = tvm_winograd.compile(
+        resnet_model(TINY, "tiny"), output=path, cuda_graph=False, **options
+    )
+    assert nvrtc.last_compilation() is kernels  # the same source, compiled once
+    assert other.manifest["modules"][0]["cuda_graph"] is None
+    return made
 
 
 def test_manifest(artifact, tmp_path):
