@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .. import logs
+from .. import build, logs
 from ..cuda_timing import CudaTimer
 from ..errors import InputError, UnsupportedError
 from ..gpu import Gpu
@@ -47,6 +47,7 @@ def bench_convs(
     store = Store(files)
     gpu, gpu_name = conditions.find_gpu(arch)
     rows = _log_rows(log_folder, gpu, progress)
+    build.ensure_cuda_codegen()  # peers need TVM's CUDA runtime too, for their arrays
     with CudaTimer() as timer:
         bench = Bench(timer, gpu, gpu_name, rows, stock)
         chosen = _providers(providers, bench, progress)

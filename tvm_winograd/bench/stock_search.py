@@ -19,6 +19,7 @@ from ..shapes import ConvSpec, Epilogue
 from .stock import Record, plain_trace, prim_func
 
 FAILED = 1e9  # MetaSchedule records a candidate that failed with 1e10 seconds
+TRIALS_PER_ROUND = 16  # between two trainings of the cost model
 BUILD_SECONDS, RUN_SECONDS = 100.0, 60.0  # of one candidate
 
 
@@ -87,7 +88,7 @@ def search(
             target,
             scratch,
             trials,
-            num_trials_per_iter=min(trials, 64),
+            num_trials_per_iter=min(trials, TRIALS_PER_ROUND),
             builder=builder,
             runner=serial_runner(folder / ".measuring", runner),
             space=ms.space_generator.PostOrderApply(
@@ -122,4 +123,8 @@ def local_runner() -> Any:
     from tvm.s_tir import meta_schedule as ms
 
     evaluator = ms.runner.EvaluatorConfig(number=1, repeat=3, min_repeat_ms=50)
-    return ms.runner.LocalRunner(timeout_sec=RUN_SECONDS, evaluator_config=evaluator)
+    return ms.runner.LocalRunner(
+        timeout_sec=RUN_SECONDS,
+        evaluator_config=evaluator,
+        initializer=build.ensure_cuda_codegen,  # loads the CUDA runtime of TVM
+    )

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from .. import peers
+from ..shapes import ConvSpec, Epilogue
 from .problem import Problem
 from .provider import PEER_LIMIT, Bench, Prepared, Variant
 
@@ -23,7 +24,12 @@ class Torch:
         return None if peers.has_torch_cuda() else "torch with CUDA is not installed"
 
     def variants(self, problem: Problem) -> Iterator[Variant]:
-        yield Variant("conv2d", partial(self._prepare, problem))
+        import torch
+
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = True
+        with torch.cuda.stream(torch.cuda.ExternalStream(self._bench.timer.handle)):
+            yield Variant("conv2d", partial(self._prepare, problem))
 
     def transformed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What is done with the function before it is run."""
@@ -32,11 +38,8 @@ class Torch:
     def _prepare(self, problem: Problem) -> Prepared:
         import torch
 
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        torch.backends.cudnn.benchmark = True
-        torch.cuda.set_stream(torch.cuda.ExternalStream(self._bench.timer.handle))
         arrays = [torch.from_dlpack(tensor) for tensor in problem.tensors()]
-        function = self.transformed(partial(_conv, torch.nn.functional, problem))
+        function = self.transformed(conv_of(problem.spec, problem.epilogue))
         result: list[Any] = [None]  # torch allocates it
 
         def call() -> None:
@@ -64,12 +67,20 @@ class TorchCompile(Torch):
         return compiled
 
 
-def _conv(functional: Any, problem: Problem, x: Any, w: Any, *rest: Any) -> Any:
-    spec, epilogue, left = problem.spec, problem.epilogue, list(rest)
-    top, side, bottom, right = spec.padding
-    if (top, side) != (bottom, right):
-        x, top, side = functional.pad(x, (side, right, top, bottom)), 0, 0
-    bias = left.pop(0) if epilogue.bias else None
-    y = functional.conv2d(x, w, bias, spec.stride, (top, side), spec.dilation, spec.groups)
-    y = y + left.pop(0) if epilogue.residual else y
-    return functional.relu(y) if epilogue.relu else y
+def conv_of(spec: ConvSpec, epilogue: Epilogue) -> Callable[..., Any]:
+    """The function (x, w[, bias][, residual]) -> output, NCHW, of torch's operators."""
+    import torch.nn.functional as functional
+
+    top, left, bottom, right = spec.padding
+    alike = (top, left) == (bottom, right)
+
+    def conv(x: Any, w: Any, *rest: Any) -> Any:
+        if not alike:
+            x = functional.pad(x, (left, right, top, bottom))
+        padding = (top, left) if alike else (0, 0)
+        bias = rest[0] if epilogue.bias else None
+        y = functional.conv2d(x, w, bias, spec.stride, padding, spec.dilation, spec.groups)
+        y = y + rest[-1] if epilogue.residual else y
+        return functional.relu(y) if epilogue.relu else y
+
+    return conv
