@@ -82,15 +82,19 @@ def test_a_store_writes_each_batch_and_keeps_what_was_there(tmp_path):
     again.add([timed(A, "ours", "best", 50.0)])
     rows = read(paths[0])
     assert len(rows) == len(canned())
-    assert [r.us for r in rows if r.name == "ours best"] == [300.0, 50.0]
+    assert [r.us for r in rows if r.name == "ours best"] == [50.0, 300.0]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["deep", "rows.csv"]
 
 
-def test_all_modes_of_a_variant_are_replaced_together():
-    store = Store()
-    store.add([timed(A, "ours", "best", 1.0, mode=mode) for mode in ("graph", "back_to_back")])
-    store.add([timed(A, "ours", "best", 2.0)])
-    assert [row.us for row in store.rows] == [2.0]
+def test_what_a_new_row_replaces():
+    store, other = Store(), timed(A, "ours", "best", 1.0, mode="back_to_back")
+    store.add([timed(A, "cudnn", "FFT", 1.0), other])
+    store.add([timed(A, "cudnn", "FFT", 2.0)])
+    assert [row.us for row in store.rows] == [2.0, 1.0]
+    store.add([refused(A, "FFT")])
+    assert store.rows == [refused(A, "FFT"), other]
+    store.add([timed(A, "cudnn", "FFT", 3.0)])
+    assert [row.us for row in store.rows] == [3.0, 1.0]
 
 
 def test_unknown_columns_are_passed_by(tmp_path):

@@ -89,8 +89,13 @@ _PARSE = {"str": str, "float": float, "int": int}
 
 
 def subject(row: Row) -> tuple[str, ...]:
-    """What was measured: a later measurement of the same replaces all of its rows."""
+    """What was measured, in whatever mode."""
     return (row.gpu, row.spec, row.epilogue, row.provider, row.variant)
+
+
+def replaces(new: Row, old: Row) -> bool:
+    """Of rows of one subject: a row without a mode speaks of all modes."""
+    return not new.mode or not old.mode or (new.mode, new.l2) == (old.mode, old.l2)
 
 
 class Store:
@@ -104,20 +109,27 @@ class Store:
             if path.suffix not in (".json", ".csv"):
                 raise InputError(f"{path}: a file that ends in .json or .csv is needed")
         self._paths = tuple(paths)
-        self.rows: list[Row] = []
+        self._rows: dict[tuple[str, ...], list[Row]] = {}
         for path in paths:
             self._put(read(path) if path.exists() else [])
+
+    @property
+    def rows(self) -> list[Row]:
+        """In order of measurement, those of one subject together."""
+        return [row for group in self._rows.values() for row in group]
 
     def add(self, rows: Sequence[Row]) -> None:
         """Everything measured of one variant; on disk when this returns."""
         self._put(rows)
+        kept = self.rows
         for path in self._paths:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, as_csv(self.rows) if path.suffix == ".csv" else as_json(self.rows))
+            _write(path, as_csv(kept) if path.suffix == ".csv" else as_json(kept))
 
     def _put(self, rows: Sequence[Row]) -> None:
-        new = {subject(row) for row in rows}
-        self.rows = [row for row in self.rows if subject(row) not in new] + list(rows)
+        for new in rows:
+            group = self._rows.setdefault(subject(new), [])
+            group[:] = [*(old for old in group if not replaces(new, old)), new]
 
 
 def read(path: Path) -> list[Row]:
