@@ -11,7 +11,7 @@ from convs import FULL, expected, poison, random_arrays
 
 import tvm_winograd
 from tvm_winograd import ConvSpec, cli, compiler, nvrtc, reference
-from tvm_winograd.build import build
+from tvm_winograd.build import build, export
 from tvm_winograd.compiler import make_chooser
 from tvm_winograd.conv import scheduled
 from tvm_winograd.frontend.builtin import resnet_model
@@ -146,6 +146,15 @@ def test_manifest(artifact, tmp_path):
     made = tvm_winograd.compile(resnet_model(TINY, "tiny"), output=tmp_path / "cpu")
     (module,) = made.manifest["modules"]
     assert module["cuda_graph"] is None and module["planned_bytes"] > 0
+
+
+def test_kernels_allocate_nothing(artifact, tmp_path):
+    """By the symbols of the library: TVM's pool is not called."""
+    func, choice = scheduled_conv(*CHUNKED)
+    alone = build(func, GPU, pipeline="tir", pass_config=choice.kernel.pass_config)
+    pool = b"TVMBackendAllocWorkspace"
+    assert pool in export(alone, tmp_path / "conv.so").read_bytes()
+    assert pool not in (artifact.path / "sm_90" / "module.so").read_bytes()
 
 
 def test_command_line(artifact, capsys, monkeypatch):
