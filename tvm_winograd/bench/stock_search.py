@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from .stock import Record, plain_trace, prim_func
 
 FAILED = 1e9  # MetaSchedule records a candidate that failed with 1e10 seconds
 TRIALS_PER_ROUND = 16  # between two trainings of the cost model
+_LOCK = ".measuring"
 BUILD_SECONDS, RUN_SECONDS = 100.0, 60.0  # of one candidate
 
 
@@ -34,25 +36,24 @@ def export_candidate(folder: str, executable: Any) -> str:
     return str(build.export(executable, Path(made, "candidate.so")))
 
 
-def serial_runner(lock: Path, runner: Any) -> Any:
-    """A runner that waits for its results, holding `lock`: one process measures at a time."""
+def serial_runner(folder: Path, runner: Any) -> Any:
+    """A runner that waits for its results, holding a lock: one process measures at a time."""
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
 
     @derived_object
     class Serial(ms.runner.PyRunner):  # type: ignore[misc]
         def run(self, runner_inputs: list[Any]) -> list[Any]:
-            with lock.open("w") as file:
+            with (folder / _LOCK).open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 futures = list(runner.run(runner_inputs))
                 results = [future.result() for future in futures]
             return [ms.runner.LocalRunnerFuture(_seconds(r), r.error_msg) for r in results]
 
+    def _seconds(result: Any) -> list[float] | None:
+        return None if result.run_secs is None else [float(s) for s in result.run_secs]
+
     return Serial()
-
-
-def _seconds(result: Any) -> list[float] | None:
-    return None if result.run_secs is None else [float(s) for s in result.run_secs]
 
 
 def search(
@@ -73,31 +74,8 @@ def search(
     Raises:
         UnsupportedError: not one of them ran.
     """
-    from tvm.s_tir import meta_schedule as ms
-
-    target, func = make_target(gpu_for(arch)), prim_func(spec, epilogue)
-    with tempfile.TemporaryDirectory(prefix="stock-metaschedule-") as scratch:
-        builder = ms.builder.LocalBuilder(
-            max_workers=workers,
-            timeout_sec=BUILD_SECONDS,
-            f_build=functools.partial(build_candidate, arch),
-            f_export=functools.partial(export_candidate, scratch),
-        )
-        database = ms.tir_integration.tune_tir(
-            func,
-            target,
-            scratch,
-            trials,
-            num_trials_per_iter=min(trials, TRIALS_PER_ROUND),
-            builder=builder,
-            runner=serial_runner(folder / ".measuring", runner),
-            space=ms.space_generator.PostOrderApply(
-                sch_rules="cuda", postprocs="cuda", mutator_probs="cuda"
-            ),
-            seed=0,
-        )
-        records = [(_best(r), r) for r in database.get_all_tuning_records()]
-    good = [(seconds, record) for seconds, record in records if seconds < FAILED]
+    records = _tune(prim_func(spec, epilogue), arch, trials, serial_runner(folder, runner), workers)
+    good = [(seconds, record) for record in records if (seconds := _seconds_of(record)) < FAILED]
     if not good:
         raise UnsupportedError(f"{spec.key()}: all of {len(records)} candidates failed")
     seconds, record = min(good, key=lambda pair: pair[0])
@@ -113,9 +91,38 @@ def search(
     )
 
 
-def _best(record: Any) -> float:
+def _tune(func: Any, arch: str, trials: int, runner: Any, workers: int) -> list[Any]:
+    """Every TuningRecord of a search."""
+    from tvm.s_tir import meta_schedule as ms
+
+    space = ms.space_generator.PostOrderApply(
+        sch_rules="cuda", postprocs="cuda", mutator_probs="cuda"
+    )
+    with tempfile.TemporaryDirectory(prefix="stock-metaschedule-") as scratch:
+        builder = ms.builder.LocalBuilder(
+            max_workers=workers,
+            timeout_sec=BUILD_SECONDS,
+            f_build=functools.partial(build_candidate, arch),
+            f_export=functools.partial(export_candidate, scratch),
+        )
+        database = ms.tir_integration.tune_tir(
+            func,
+            make_target(gpu_for(arch)),
+            scratch,
+            trials,
+            num_trials_per_iter=min(trials, TRIALS_PER_ROUND),
+            builder=builder,
+            runner=runner,
+            space=space,
+            seed=0,
+        )
+        return list(database.get_all_tuning_records())
+
+
+def _seconds_of(record: Any) -> float:
+    """Of one run, the mean that the search went by."""
     seconds = [float(s) for s in record.run_secs or ()]
-    return min(seconds, default=float("inf"))
+    return statistics.fmean(seconds) if seconds else float("inf")
 
 
 def local_runner() -> Any:
