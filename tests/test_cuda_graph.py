@@ -107,6 +107,8 @@ def test_loading_while_others_run(artifacts):
 
 def test_streams(artifacts):
     torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch without CUDA")
     runner, plain = (artifacts["winograd-f4", g].load() for g in (True, False))
     streams = [torch.cuda.Stream() for _ in range(2)]
     inputs = images(6)
