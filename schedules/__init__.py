@@ -1,6 +1,15 @@
 """Hand-written schedules, one file per kernel family; KERNELS lists them, preferred first."""
 
-from . import direct_cpu, direct_dlight, implicit_gemm, winograd_cpu, winograd_f4, winograd_fused
+from . import (
+    direct_cpu,
+    direct_dlight,
+    im2win,
+    im2win_cpu,
+    implicit_gemm,
+    winograd_cpu,
+    winograd_f4,
+    winograd_fused,
+)
 
 KERNELS = (
     winograd_fused.KERNEL,
@@ -10,4 +19,6 @@ KERNELS = (
     direct_dlight.KERNEL,
     winograd_cpu.KERNEL,
     direct_cpu.KERNEL,
+    im2win.KERNEL,
+    im2win_cpu.KERNEL,
 )

@@ -1,0 +1,236 @@
+"""Convolution over windows in memory order on CUDA (im2win), fp32 FMA, in two or three kernels.
+
+    transform    X -> I, a workspace, windows in memory order    float4 stores
+    convolution  U, I -> O   a block of filters x rows x columns, operands in shared memory,
+                             8x8 or so sums a thread; bias, residual and ReLU
+    sum          with `parts` of C only: their sums -> O, first to last, then the epilogue
+
+    U       global  (Kb, t, tk/4, bk/tk, 4)        shared  (bc * bs * R, tk/4, bk/tk, 4) a step
+    I       global  (C, rows, W * R)               shared  (bc, th, bh/th, segment) a step
+
+A block reads from each of its rows a segment of neighbours. A thread takes the columns of its run
+of tw pixels once for each filter row, (tw - 1) * stride + S words for tw * S products and tk
+filters: no other order of the operands has this reuse in registers. The workspace comes from
+TVM's device pool on the host, once a call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm_winograd.gpu import Gpu, Hardware
+from tvm_winograd.shapes import ConvSpec, Epilogue
+from tvm_winograd.te import im2win
+from tvm_winograd.te.common import ceil_div
+
+from . import blocks
+from .blocks import Block, Loop, Schedule
+from .im2win_config import Im2win, configs, default, illegal, portable
+from .kernel import Kernel
+
+__all__ = ["KERNEL", "Im2win", "configs", "default", "illegal", "portable", "schedule", "supports"]
+
+
+def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
+    """None, or why this kernel cannot compute `spec` on `hw`."""
+    if hw.kind != "cuda":
+        return f"a CUDA kernel, got a {hw.kind} target"
+    return im2win.applies(spec) or illegal(portable(spec), spec, hw)
+
+
+def prim_func(spec: ConvSpec, epilogue: Epilogue, config: Im2win) -> Any:
+    """main(X, U[, B][, R], O), unscheduled."""
+    return im2win.prim_func(spec, epilogue, config.tiling)
+
+
+def schedule(sch: Schedule, config: Im2win, gpu: Gpu) -> None:
+    """Schedule `prim_func(spec, epilogue, config)` in place."""
+    layout = str(sch.get(sch.get_sblock("win_O")).annotations["layout"])
+    y = sch.get_sblock("win_Y")
+    if config.parts > 1:
+        _sum_of_parts(sch, config)
+        lane = _bind_tile(sch, config, sch.cache_write(y, 0, "local"), "NCHW")
+    else:
+        lane = _bind_tile(sch, config, sch.get_sblock("win_O"), layout)
+        sch.set_scope(y, 0, "local")
+    step, r, s = _accumulate(sch, config, y, lane)
+    fragment = _fragments(sch, y, r, s)
+    if config.shared:
+        _stage_operands(sch, config, fragment, step)
+    else:
+        sch.compute_inline(sch.get_sblock("win_T"))
+    sch.decompose_reduction(y, step)
+    _transform(sch, config, layout)
+
+
+def _bind_tile(sch: Schedule, config: Im2win, store: Block, layout: str) -> Loop:
+    """Tiles to blocks, threads to pixels and filters; returns the loop over lanes.
+
+    Blocks of the same pixels and other filters are neighbours: they find the windows in L2.
+    """
+    *part, kb, k1, k0, k2, hb, wb, h1, h0, w0, w1 = sch.get_loops(store)
+    split = {}
+    for name, loop in (("k", k0), ("h", h0), ("w", w0)):
+        split[name] = sch.split(loop, [None, 2 ** config.lanes.count(name)])
+    bits = blocks.interleave(sch, config.lanes, **{name: lane for name, (_, lane) in split.items()})
+    warps = [warp for warp, _ in split.values()]
+    sch.reorder(*part, hb, wb, kb, *warps, *bits, k1, h1, k2, w1)
+    for loop in part:
+        sch.bind(loop, "blockIdx.y")
+    sch.bind(sch.fuse(hb, wb, kb), "blockIdx.x")
+    lane = sch.fuse(*bits)
+    blocks.bind_warps(sch, sch.fuse(*warps), lane)
+    _store_tile(sch, config, store, layout, [k1, h1, k2, w1])
+    return lane
+
+
+def _store_tile(
+    sch: Schedule, config: Im2win, store: Block, layout: str, loops: list[Loop]
+) -> None:
+    """A thread's stores, 16 bytes each where the output allows it."""
+    k1, h1, k2, w1 = loops
+    shape = [int(v) for v in sch.get(store).writes[0].source.ty.shape]
+    if layout == "NHWC":
+        sch.reorder(w1, k2)
+        inner, whole = k2, shape[-1] % config.bk == 0 and config.k_vector == 4
+    else:
+        inner, whole = w1, layout == "NCHW" and shape[-1] % config.bw == 0 and config.tw % 4 == 0
+    blocks.unroll(sch, *(loop for loop in (k1, h1, k2, w1) if loop is not inner))
+    if whole and layout != "NHWC":
+        outer, inner = sch.split(inner, [None, 4])
+        sch.unroll(outer)
+    sch.vectorize(inner) if whole else sch.unroll(inner)
+
+
+def _accumulate(sch: Schedule, config: Im2win, y: Block, lane: Loop) -> tuple[Loop, ...]:
+    """Sums in registers, an outer product each; returns the loops (step, r, s)."""
+    *outer, k1, k0, k2, hb, wb, h1, h0, w0, w1, step, channel, s, r = blocks.move(sch, y, lane)
+    tile = [*outer, k0, hb, wb, h0, w0, k1, h1, k2, w1]
+    sch.reorder(step, channel, r, s, *tile)
+    blocks.unroll(sch, s, *tile)
+    straight = config.accumulators * blocks.extent(sch, s)
+    for loop in (r, channel):
+        straight *= blocks.extent(sch, loop)
+        if straight <= config.unroll:
+            sch.unroll(loop)
+    return step, r, s
+
+
+def _fragments(sch: Schedule, y: Block, r: Loop, s: Loop) -> Block:
+    """A thread's columns of a filter row, and its weights of one filter element, to registers."""
+    weights, windows = sch.cache_read(y, 0, "local"), sch.get_sblock("win_F")
+    *outer, vector = blocks.move(sch, weights, s)
+    blocks.unroll(sch, *outer)
+    sch.vectorize(vector)
+    blocks.unroll(sch, *blocks.move(sch, windows, r))
+    sch.set_scope(windows, 0, "local")
+    return weights
+
+
+def _stage_operands(sch: Schedule, config: Im2win, fragment: Block, step: Loop) -> None:
+    """Windows and weights of a step to shared memory."""
+    windows, weights = sch.get_sblock("win_T"), sch.cache_read(fragment, 0, "shared.dyn")
+    sch.set_scope(windows, 0, "shared.dyn")
+    vector = blocks.extent(sch, sch.get_loops(windows)[-1])
+    copies = [(windows, 2, vector), (weights, 3, config.k_vector)]
+    stage, order = [0, 0, config.buffers - 1], [0, 1, 2]
+    if config.copies == "registers":
+        loads = [sch.cache_read(block, 0, "local") for block, _, _ in copies]
+        copies[1:1] = [(loads[0], 1, vector)]
+        copies.append((loads[1], 3, config.k_vector))
+        stage, order = [0, 1, 0, 1, 1], [2, 0, 3, 1, 4]
+    for copy, inner, size in copies:
+        loops = blocks.move(sch, copy, step)
+        _deal_rows(sch, config, loops[:-inner], loops[-inner:], size)
+    sch.storage_align(windows, 0, 5, 2 * vector, vector)
+    if config.copies == "plain":
+        return
+    if config.copies == "async":
+        sch.annotate(step, "software_pipeline_async_stages", [0])
+    sch.annotate(step, "software_pipeline_stage", stage)
+    sch.annotate(step, "software_pipeline_order", order)
+
+
+def _deal_rows(
+    sch: Schedule, config: Im2win, rows: list[Loop], words: list[Loop], vector: int
+) -> None:
+    """Rows of neighbours to threads, whole vectors each; neighbours to neighbours.
+
+    In two dimensions: a thread's turns then differ by constants, while a flat count would need a
+    division for each, and an address to keep.
+    """
+    row, word = sch.fuse(*rows), sch.fuse(*words)
+    count, vectors = blocks.extent(sch, row), ceil_div(blocks.extent(sch, word), vector)
+    across = [(warps, lanes) for warps, lanes in _widths(config.warps)]
+
+    def turns(width: tuple[int, int]) -> int:
+        along = width[0] * width[1]
+        return ceil_div(vectors, along) * ceil_div(count, config.conv_threads // along)
+
+    w_warps, w_lanes = min(across, key=turns)
+    row_turn, row_warp, row_lane = sch.split(
+        row, [None, config.warps // w_warps, blocks.WARP // w_lanes]
+    )
+    turn, warp, lane, inner = sch.split(word, [None, w_warps, w_lanes, vector])
+    sch.reorder(row_warp, warp, row_lane, lane, row_turn, turn, inner)
+    blocks.bind_warps(sch, sch.fuse(row_warp, warp), sch.fuse(row_lane, lane))
+    blocks.unroll(sch, row_turn, turn)
+    sch.vectorize(inner)
+
+
+def _widths(warps: int) -> list[tuple[int, int]]:
+    """(warps, lanes) that may lie along a row, widest first."""
+    whole = [(w, blocks.WARP) for w in range(warps, 0, -1) if warps % w == 0]
+    return whole + [(1, lanes) for lanes in (16, 8, 4, 2, 1)]
+
+
+def _transform(sch: Schedule, config: Im2win, layout: str) -> None:
+    """X -> I, four words of a row a thread; some lanes along what is contiguous in X."""
+    load = sch.get_sblock("win_I")
+    store = sch.cache_write(load, 0, "local")
+    c, row, word = sch.get_loops(store)
+    word, vector = sch.split(word, [None, 4])
+    across = {"NHWC": c, "CHWN": row}.get(layout)
+    outer, inner = [c, row, word], []
+    if across is not None:
+        lanes = next(n for n in (8, 4, 2, 1) if n <= blocks.extent(sch, across))
+        rest, lane = sch.split(across, [None, lanes])
+        outer[outer.index(across)] = rest
+        inner = [lane]
+    sch.reorder(*outer, *inner, vector)
+    block, *threads = sch.split(
+        sch.fuse(*outer), [None, config.threads // (lanes if across is not None else 1)]
+    )
+    sch.bind(block, "blockIdx.x")
+    thread = sch.fuse(*threads, *inner)
+    sch.bind(thread, "threadIdx.x")
+    sch.vectorize(vector)
+    blocks.unroll(sch, *blocks.move(sch, load, thread))
+
+
+def _sum_of_parts(sch: Schedule, config: Im2win) -> None:
+    """S and O, a thread an element."""
+    store, sums = sch.get_sblock("win_O"), sch.get_sblock("win_S")
+    block, thread = sch.split(sch.fuse(*sch.get_loops(store)), [None, config.threads])
+    sch.bind(block, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+    *_, part = blocks.move(sch, sums, thread)
+    sch.set_scope(sums, 0, "local")
+    sch.unroll(part)
+
+
+KERNEL = Kernel(
+    name="im2win-cuda",
+    algorithm="im2win",
+    target="cuda",
+    config=Im2win,
+    supports=supports,
+    illegal=illegal,
+    configs=configs,
+    prim_func=prim_func,
+    schedule=schedule,
+    pack_weights=lambda w, spec, config: im2win.pack_weights(w, spec, config.tiling),
+    weight_func=lambda spec, config: im2win.weight_func(spec, config.tiling),
+    pass_config=blocks.ASYNC_COPY,
+    not_worth=lambda spec, hardware: "im2win is taken from a tuning log only; ask for im2win",
+)

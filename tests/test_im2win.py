@@ -1,0 +1,152 @@
+"""im2win: the transform against numpy, the CUDA schedules run on the CPU, the CPU schedules."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from convs import FULL, random_arrays
+from cpu_kernels import check as check_cpu
+from cpu_kernels import hardware, packed_on_the_device
+from cuda_kernels import SM90, check, check_bounds, compiled
+from tvm_winograd.schedules import im2win_cpu
+from tvm_winograd.schedules.im2win import KERNEL, Im2win
+from tvm_winograd.schedules.im2win_config import ablation, default, portable
+
+from tvm_winograd import reference
+from tvm_winograd.cubin import resources
+from tvm_winograd.gpu import gpu_for, host_cpu
+from tvm_winograd.shapes import ConvSpec, Epilogue
+from tvm_winograd.te import im2win
+
+CPU = im2win_cpu.KERNEL
+# ragged in filters, rows, columns and vectors; three steps of channels
+RAGGED = ConvSpec(n=4, c=6, h=15, w=21, k=70)
+RESNET = ConvSpec(n=32, c=128, h=28, w=28, k=128)
+LAYERS = {
+    name: ConvSpec(n=1, c=c, h=h, w=h, k=k, r=r, s=r, stride=stride, padding=0)
+    for name, (c, h, k, r, stride) in {
+        "1": (3, 227, 96, 11, 4),
+        "2": (3, 231, 96, 11, 4),
+        "3": (3, 227, 64, 7, 2),
+        "5": (96, 24, 256, 5, 1),
+        "6": (256, 12, 512, 3, 1),
+        "10": (128, 28, 128, 3, 1),
+        "12": (512, 7, 512, 3, 1),
+    }.items()
+}
+CONFIGS = [
+    *(config for _, config in ablation(Im2win())),
+    Im2win(parts=3),
+    Im2win(bh=1, bw=64, lanes="wkwkw"),
+    Im2win(bk=96, bh=16, bw=5, th=2, tw=5, bs=2, bc=1),
+    Im2win(bh=4, bw=16, lanes="hkwkh", unroll=1, buffers=2),
+]
+EDGES = [
+    (ConvSpec(n=2, c=4, h=9, w=13, k=4), Epilogue()),
+    (ConvSpec(n=1, c=1, h=1, w=1, k=1, r=1, s=1, padding=0), FULL),
+    (ConvSpec(n=1, c=3, h=23, w=25, k=65, r=5, s=3, stride=3, padding=(0, 2, 3, 0)), FULL),
+    (ConvSpec(n=3, c=9, h=12, w=10, k=17, stride=2, layout="NHWC"), Epilogue(residual=True)),
+    (ConvSpec(n=2, c=9, h=9, w=16, k=64, dilation=2, padding=2, layout="NHWC"), FULL),
+    (ConvSpec(n=33, c=8, h=4, w=3, k=3, layout="CHWN"), Epilogue(bias=True, relu=True)),
+    (ConvSpec(n=2, c=5, h=7, w=16, k=64, r=1, s=7, padding=(0, 3, 0, 3)), FULL),
+]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "CHWN"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_transform_puts_windows_in_memory_order(layout: str, channels_last: bool) -> None:
+    import tvm
+    from tvm import te
+
+    spec = ConvSpec(2, 3, 8, 9, 4, r=3, s=2, stride=2, padding=(1, 0, 2, 1), layout=layout)
+    tiling = im2win.Tiling(channels_last=channels_last)
+    x = random_arrays(spec, Epilogue())[0]
+    data = te.placeholder(spec.input_shape, "float32", name="X")
+    out = im2win.transform(data, spec, tiling)
+    got = tvm.runtime.tensor(np.full([int(v) for v in out.shape], np.nan, "float32"))
+    tvm.compile(te.create_prim_func([data, out]), target="llvm")(tvm.runtime.tensor(x), got)
+    windows = got.numpy().transpose(2, 0, 1) if channels_last else got.numpy()
+    padded = np.pad(reference.to_nchw(x, layout), ((0, 0), (0, 0), (1, 2), (0, 1)))
+    for n in range(spec.n):
+        for oh in range(spec.oh):
+            row = oh * spec.n + n if layout == "CHWN" else n * spec.oh + oh
+            rows = padded[n, :, oh * 2 : oh * 2 + 3, : windows.shape[2] // 3]
+            want = rows.transpose(0, 2, 1).reshape(spec.c, -1)
+            np.testing.assert_array_equal(windows[:, row], want)
+
+
+def test_a_window_is_one_run_of_memory() -> None:
+    """A pixel's window starts stride * R words behind its neighbour's and has S * R words."""
+    spec = ConvSpec(n=1, c=1, h=6, w=9, k=1, r=3, s=4, stride=2, padding=0)
+    z = im2win.sizes(spec, im2win.Tiling())
+    assert z.pitch == ((spec.ow - 1) * spec.stride + spec.s) * spec.r
+
+
+@pytest.mark.parametrize("spec", LAYERS.values(), ids=LAYERS)
+def test_footprint(spec: ConvSpec) -> None:
+    """OH * W * R * C words an image plus padding to tiles, not OH * OW * R * S * C."""
+    spec = dataclasses.replace(spec, n=64)
+    config = default(spec, SM90)
+    z = im2win.sizes(spec, config.tiling)
+    columns = (spec.ow - 1) * spec.stride + spec.s
+    assert im2win.footprint(spec) == 64 * spec.c * spec.oh * columns * spec.r
+    assert im2win.footprint(spec) <= z.workspace <= 1.15 * im2win.footprint(spec)
+    assert z.workspace < im2win.im2col_footprint(spec) / 1.7
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_scheduled_program_is_the_convolution(config: Im2win) -> None:
+    check(KERNEL, RAGGED, FULL, config)
+
+
+@pytest.mark.parametrize("make", [lambda s: default(s, SM90), portable], ids=["async", "reg"])
+@pytest.mark.parametrize(("spec", "epilogue"), EDGES, ids=lambda v: v.key())
+def test_any_shape(spec: ConvSpec, epilogue: Epilogue, make: object) -> None:
+    check(KERNEL, spec, epilogue, make(spec))
+
+
+def test_inside_its_arrays() -> None:
+    check_bounds(ConvSpec(3, 5, 7, 9, 70, padding=(2, 0, 1, 2)), KERNEL.algorithm)
+
+
+@pytest.mark.parametrize(("spec", "epilogue"), EDGES, ids=lambda v: v.key())
+def test_any_shape_on_the_cpu(spec: ConvSpec, epilogue: Epilogue) -> None:
+    for name in ("host", "baseline"):
+        cpu = hardware(name)
+        for config in CPU.configs(spec, cpu)[:2]:
+            check_cpu(CPU, spec, epilogue, config, cpu)
+
+
+def test_every_cpu_config() -> None:
+    for config in CPU.configs(RAGGED, host_cpu()):
+        check_cpu(CPU, RAGGED, FULL, config, host_cpu())
+
+
+@pytest.mark.parametrize("name", ["1", "6", "12"])
+def test_layers_of_the_papers_on_the_cpu(name: str) -> None:
+    spec = LAYERS[name]
+    check_cpu(CPU, spec, Epilogue(), CPU.configs(spec, host_cpu())[0], host_cpu())
+
+
+@pytest.mark.parametrize("spec", [RAGGED, EDGES[2][0], EDGES[4][0]], ids=ConvSpec.key)
+def test_weight_transform_equals_pack_weights(spec: ConvSpec) -> None:
+    for kernel, config in (
+        (KERNEL, Im2win(bs=2)),
+        (KERNEL, default(spec, SM90)),
+        *((CPU, c) for c in CPU.configs(spec, host_cpu())[:2]),
+    ):
+        got, want = packed_on_the_device(kernel, spec, config)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
+def test_default_compiles_without_spills(arch: str) -> None:
+    config = dataclasses.replace(default(RESNET, gpu_for(arch)), unroll=512)
+    done = compiled(KERNEL, RESNET, config, arch)
+    kernels = resources(done.binary, done.log)
+    assert sorted(k.max_threads for k in kernels) == [config.conv_threads, config.threads]
+    for kernel in kernels:
+        assert (kernel.local_bytes, kernel.spill_stores, kernel.spill_loads) == (0, 0, 0)
+    assert ("cp_async" in done.source) == gpu_for(arch).has_async_copy
