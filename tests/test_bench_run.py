@@ -161,9 +161,18 @@ def test_missing_providers(monkeypatch):
     monkeypatch.setattr(session, "DEFAULT", tuple(makers))
     bench, said = Bench(FakeTimer(), gpu_for("sm_90"), "NVIDIA H200"), []
     assert len(session._providers([], bench, said.append)) == 1
+    (picked,) = session._providers(["ours:one", "ours:two"], bench, said.append)
+    assert isinstance(picked, session.Picked)
     assert said == ["without torch: not installed"]
     with pytest.raises(UnsupportedError, match="provider torch: not installed"):
         session._providers(["torch"], bench, said.append)
+
+
+def test_some_variants_of_a_provider():
+    rows = measured(session.Picked(Fake(), ["two"]), settings=Settings(["graph"], ["warm"]))
+    assert [row.variant for row in rows] == ["two"]
+    with pytest.raises(InputError, match="peer has no variant 'three': there are one, two"):
+        measured(session.Picked(Fake(), ["three"]))
 
 
 def test_a_session(monkeypatch, tmp_path, capsys):
@@ -188,7 +197,7 @@ def test_a_session(monkeypatch, tmp_path, capsys):
     [
         (["--modes", "fast"], "--modes fast: there are back_to_back, graph"),
         (["--l2", "hot"], "--l2 hot"),
-        (["--providers", "cublas"], "provider 'cublas': there are ours, cudnn"),
+        (["--providers", "cublas:best"], "provider 'cublas:best': there are ours, cudnn"),
         (["--layers", "alexnet"], "alexnet"),
         (["--epilogue", "gelu"], "epilogue 'gelu'"),
         (["n1c2"], "spec key"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ _SHOWN = 300  # characters of cuDNN's last error
 
 
 def load_cudnn() -> ctypes.CDLL | None:
-    """cuDNN: loaded before (by torch) or on the path, else of nvidia's wheels; None if nowhere."""
+    """cuDNN: torch's, or on the path, or of nvidia's wheels; None if nowhere."""
+    with suppress(ImportError):
+        import torch  # noqa: F401  finds the libraries that cuDNN's parts need
     for candidate in _candidates():
         try:
             return load(candidate)

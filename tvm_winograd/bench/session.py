@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from .. import build, logs
@@ -11,7 +11,8 @@ from ..errors import InputError, UnsupportedError
 from ..gpu import Gpu
 from ..shapes import ConvSpec, Epilogue
 from . import conditions
-from .provider import Bench, Provider
+from .problem import Problem
+from .provider import Bench, Provider, Variant
 from .rows import Row, Store
 from .run import DEFAULT, PROVIDERS, Settings, measure
 
@@ -33,7 +34,8 @@ def bench_convs(
     """Measure and return rows; `files` (.json, .csv) hold each as soon as it is there.
 
     Args:
-        providers: of run.PROVIDERS; those of run.DEFAULT that are on this machine if none.
+        providers: of run.PROVIDERS, "cudnn" or, for a variant, "cudnn:FFT"; those of run.DEFAULT
+            that are on this machine if none.
         log_folder: tuning tables to prefer to the shipped ones.
         stock: records of MetaSchedule's.
     Raises:
@@ -42,7 +44,7 @@ def bench_convs(
         WrongResult: a kernel of ours is wrong.
     """
     for name in providers:
-        if name not in PROVIDERS:
+        if name.partition(":")[0] not in PROVIDERS:
             raise InputError(f"provider {name!r}: there are {', '.join(PROVIDERS)}")
     store = Store(files)
     gpu, gpu_name = conditions.find_gpu(arch)
@@ -65,13 +67,40 @@ def _log_rows(folder: Path | None, gpu: Gpu, progress: Progress) -> list[logs.Ro
     return rows
 
 
+class Picked:
+    """A provider with some of its variants."""
+
+    def __init__(self, provider: Provider, names: Collection[str]) -> None:
+        self.name, self.ours, self.available = provider.name, provider.ours, provider.available
+        self._provider, self._names = provider, names
+
+    def variants(self, problem: Problem) -> Iterator[Variant]:
+        """Raises:
+        InputError: one that was named does not exist.
+        """
+        seen = []
+        for variant in self._provider.variants(problem):
+            seen.append(variant.name)
+            if variant.name in self._names:
+                yield variant
+        for name in self._names:
+            if name not in seen:
+                raise InputError(
+                    f"{self.name} has no variant {name!r}: there are {', '.join(seen)}"
+                )
+
+
 def _providers(names: Sequence[str], bench: Bench, progress: Progress) -> list[Provider]:
     """Those named, or the default ones that can work here."""
+    wanted: dict[str, list[str]] = {}
+    for text in names or DEFAULT:
+        name, _, variant = text.partition(":")
+        wanted.setdefault(name, []).extend([variant] if variant else [])
     found = []
-    for name in names or DEFAULT:
+    for name, variants in wanted.items():
         provider = PROVIDERS[name](bench)
         if (missing := provider.available()) is None:
-            found.append(provider)
+            found.append(Picked(provider, variants) if variants else provider)
         elif names:
             raise UnsupportedError(f"provider {name}: {missing}")
         else:

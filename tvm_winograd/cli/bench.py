@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--layers", metavar="NAME", help="of a network: resnet (the default) or vgg")
     add("--batch", type=_numbers, default=[], metavar="N,N", help="at these batches")
     add("--epilogue", default="none", help="e.g. bias+residual+relu (default none)")
-    add("--providers", type=_names, default=[], metavar="A,B", help="default: all that are here")
+    text = "e.g. ours,cudnn:FFT (default: all that are here)"
+    add("--providers", type=_names, default=[], metavar="A,B", help=text)
     add("--modes", type=_names, default=[], metavar="A,B", help="graph, back_to_back")
     add("--l2", type=_names, default=[], metavar="A,B", help="warm, cold")
     add("--logs", metavar="DIR", help="tuning tables, before the shipped ones")
