@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec
@@ -196,8 +197,8 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Im2win]:
 def ablation(full: Im2win) -> list[tuple[str, Im2win]]:
     """(what is left out, config): the paper's optimisations, each switched off in turn."""
     plain = replace(full, copies="plain", buffers=1)
-    one = {"bk": 16, "bh": 2, "bw": 8, "tk": 1, "th": 1, "tw": 1, "lanes": "wkwkw"}
-    runs = {"bh": 8, "th": 8, "bw": 8, "tw": 1, "lanes": "wkwkw"}
+    one: dict[str, Any] = {"bk": 16, "bh": 2, "bw": 8, "tk": 1, "th": 1, "tw": 1, "lanes": "wkwkw"}
+    runs: dict[str, Any] = {"bh": 8, "th": 8, "bw": 8, "tw": 1, "lanes": "wkwkw"}
     return [
         ("nothing", full),
         ("shared memory", replace(full, shared=False, copies="plain", buffers=1)),
@@ -214,7 +215,7 @@ def ablation(full: Im2win) -> list[tuple[str, Im2win]]:
     ]
 
 
-def _shapes(first: Im2win) -> list[dict]:
+def _shapes(first: Im2win) -> list[dict[str, Any]]:
     """Other blocks for the default's threads: lanes along columns, more or fewer of each."""
     wide = {"bh": first.th, "bw": 8 * first.tw, "lanes": "wkwkw"}
     return [
