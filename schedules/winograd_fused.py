@@ -1,14 +1,16 @@
-"""Winograd F(2x2, 3x3) in one CUDA kernel, fp32 FMA: the openCNN scheme (arXiv 2102.08942).
+"""Winograd F(2x2, 3x3) in one CUDA kernel, fp32 FMA: the openCNN scheme (Castro, Andrade and
+Fraguela, Mathematics 2021, 9(17), 2033, algorithm 1).
 
 A block computes `bk` filters x `bp` output tiles. Per step of `bc` channels it loads 4x4 input
 patches, transforms them into shared memory, copies the pre-transformed weights beside them and
 multiplies; at the end the accumulators go through shared memory, in rounds, to the threads that
-transform and store whole output tiles. A thread owns one (eps, nu) and `tk` x `tp` accumulators.
+transform and store whole output tiles. A thread owns `tk` x `tp` accumulators of one (eps, nu), or
+of `points` of them. NAMED["opencnn"] (winograd_fused_named.py) is that paper's own choice of knobs.
 
     grid    (p block, k block)      threads  (lane, warp)
     U       shared  (bc, 16, tk/4, bk/tk, 4)         two buffers with cp.async, else one
     V       shared  (bc, 16, tp/4, bp/tp, 4)         one buffer, two barriers a step
-    M       registers, then shared (16, tk/4/rounds, bk/tk, 4, tp/4, bp/tp, 4)
+    M       registers, then shared, in rounds: winograd_fused_output.py
 
 While a step multiplies, the next step's patches are on their way to registers and its weights
 on their way to shared memory (cp.async) or registers (sm_75). Where blocks are too few for the
@@ -23,12 +25,25 @@ from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import split, winograd
 
-from . import blocks, winograd_fused_split
+from . import blocks, launch_bounds, winograd_fused_split
+from . import winograd_fused_output as output
 from .blocks import Block, Loop, Schedule
 from .kernel import Kernel
-from .winograd_fused_config import V_PAD, Fused, configs, default, illegal, portable
+from .winograd_fused_config import V_PAD, Fused, illegal
+from .winograd_fused_default import configs, default, portable
+from .winograd_fused_named import NAMED
 
-__all__ = ["KERNEL", "Fused", "configs", "default", "illegal", "portable", "schedule", "supports"]
+__all__ = [
+    "KERNEL",
+    "NAMED",
+    "Fused",
+    "configs",
+    "default",
+    "illegal",
+    "portable",
+    "schedule",
+    "supports",
+]
 
 
 def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
@@ -43,8 +58,10 @@ def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
 def prim_func(spec: ConvSpec, epilogue: Epilogue, config: Fused) -> Any:
     """main(X, U[, B][, R], O), unscheduled."""
     if config.split_c > 1:
-        return split.prim_func(spec, epilogue, config.tiling, config.split_c)
-    return winograd.tiled_prim_func(spec, epilogue, config.tiling)
+        func = split.prim_func(spec, epilogue, config.tiling, config.split_c)
+    else:
+        func = winograd.tiled_prim_func(spec, epilogue, config.tiling)
+    return launch_bounds.require(func, "wino_Z", config.min_blocks)
 
 
 def schedule(sch: Schedule, config: Fused, gpu: Gpu) -> None:
@@ -53,69 +70,17 @@ def schedule(sch: Schedule, config: Fused, gpu: Gpu) -> None:
     if config.split_c > 1:
         winograd_fused_split.sum_parts(sch, gpu, layout)
         p_block, k_round, turn = winograd_fused_split.bind_parts(sch, config)
-        _output_transform(sch, config, "tiles", k_round, turn)
+        output.transform(sch, config, "tiles", k_round, turn)
     else:
-        p_block, k_round, turn = _bind_output(sch, config, layout)
-        _output_transform(sch, config, layout, k_round, turn)
+        p_block, k_round, turn = output.bind(sch, config, layout)
+        output.transform(sch, config, layout, k_round, turn)
     step, channel = _gemm_tile(sch, config, p_block)
     weights = _stage_operands(sch, config, step, channel)
     _input_transform(sch, config, layout, step)
     for block in weights:
-        blocks.deal(sch, blocks.move(sch, block, step), config.warps, vector=4)
+        blocks.deal(sch, blocks.move(sch, block, step), config.warps, vector=config.copy)
     sch.decompose_reduction(sch.get_sblock("wino_M"), step)
-    _pipeline(sch, config, step)
-
-
-def _bind_output(sch: Schedule, config: Fused, layout: str) -> tuple[Loop, Loop, Loop]:
-    """Output tiles to blocks, rounds and threads; returns (p block, k round, turn).
-
-    Lanes run along what is contiguous in memory: tiles, or filters in NHWC.
-    """
-    block = sch.get_sblock("wino_O")
-    width = int(sch.get(block).writes[0].source.ty.shape[-1])
-    k_block, k1, k0, k2, p_block, p1, p0, p2, i, j = sch.get_loops(block)
-    k_round, k1 = sch.split(k1, [config.rounds, None])
-    k, p = [k1, k0, k2], [p1, p0, p2]
-    inner = p + k if layout == "NHWC" else k + p
-    sch.reorder(k_block, p_block, k_round, *inner, i, j)
-    sch.bind(p_block, "blockIdx.x")
-    sch.bind(k_block, "blockIdx.y")
-    turn = blocks.deal(sch, inner, config.warps)
-    blocks.unroll(sch, k_round, i)
-    if layout == "NCHW" and width % 2 == 0:
-        sch.vectorize(j)
-    else:
-        sch.unroll(j)
-    return p_block, k_round, turn
-
-
-def _output_transform(sch: Schedule, config: Fused, layout: str, k_round: Loop, turn: Loop) -> None:
-    """A^T M A in registers; M comes out of shared memory, where its owners put it each round."""
-    for name in ("wino_Y", "wino_Z"):
-        block = sch.get_sblock(name)
-        loops = blocks.move(sch, block, turn)
-        sch.set_scope(block, 0, "local")
-        blocks.unroll(sch, *loops)
-    shared = sch.cache_read(sch.get_sblock("wino_Z"), 0, "shared.dyn")
-    e, *part, kb, k1, k0, k2, pb, p1, p0, p2 = blocks.move(sch, shared, k_round)
-    e = _own(sch, config, e, k0, p0, [*part, kb, pb, k1, k2, p1, p2])
-    blocks.unroll(sch, *part, kb, pb, e, k1, k2, p1)
-    sch.vectorize(p2)
-    # No two lanes of a quarter warp write to one bank (NHWC: two of a half warp read from one).
-    axis, row, pad = (4, config.bp, 4) if layout == "NHWC" else (3, 4 * config.bp, 8)
-    sch.storage_align(shared, 0, axis + len(part), min(row, 32), pad)
-
-
-def _own(sch: Schedule, config: Fused, e: Loop, k0: Loop, p0: Loop, inner: list[Loop]) -> Loop:
-    """Bind the owners of M, (eps, nu) to warps and the rest to lanes, around `inner`.
-
-    Returns the loop over a thread's own (eps, nu), of one iteration.
-    """
-    warp, e_lane, e_own = sch.split(e, [config.warps, config.lane_e, 1])
-    bits = blocks.interleave(sch, config.lanes, e=e_lane, k=k0, p=p0)
-    sch.reorder(warp, *bits, e_own, *inner)
-    blocks.bind_warps(sch, warp, sch.fuse(*bits))
-    return e_own
+    _pipeline(sch, config, step, channel)
 
 
 def _gemm_tile(sch: Schedule, config: Fused, p_block: Loop) -> tuple[Loop, Loop]:
@@ -125,7 +90,7 @@ def _gemm_tile(sch: Schedule, config: Fused, p_block: Loop) -> tuple[Loop, Loop]
     e, *part, kb, k1, k0, k2, pb, p1, p0, p2, c = blocks.move(sch, block, p_block)
     step, group, channel = sch.split(c, [None, config.bc // config.unroll, config.unroll])
     tile = [*part, kb, pb, k1, p1, k2, p2]
-    e = _own(sch, config, e, k0, p0, [step, group, channel, *tile])
+    e = output.own(sch, config, e, k0, p0, [step, group, channel, *tile])
     sch.reorder(step, group, channel, e)
     blocks.unroll(sch, channel, e, *tile)
     return step, channel
@@ -155,7 +120,7 @@ def _input_transform(sch: Schedule, config: Fused, layout: str, step: Loop) -> N
     sch.storage_align(v, 0, 0, 32, V_PAD)
     blocks.unroll(sch, *blocks.move(sch, t, turn))
     c, p, a, b = blocks.move(sch, d, step)
-    p, p2 = sch.split(p, [None, 4])
+    p, p2 = sch.split(p, [None, config.fragment])
     _deal_patches(sch, config, layout, c, [p], p2, [a, b])
     blocks.unroll(sch, a, b)
     for block in (t, d):
@@ -177,19 +142,27 @@ def _deal_patches(
     return blocks.deal(sch, patch, config.warps, outer=[outer])
 
 
-def _pipeline(sch: Schedule, config: Fused, step: Loop) -> None:
+def _pipeline(sch: Schedule, config: Fused, step: Loop, channel: Loop) -> None:
     """Overlap step i + 1's global loads with step i's arithmetic.
 
     The statements of a step are: load patches, transform them, copy U (two copies if through
     registers), multiply. Patches are transformed (their loads were a step ago), then loaded anew.
+    A channel's are: load U's fragment, V's, multiply.
     """
+    if config.fragments > 1:
+        _annotate(sch, channel, [0, 0, 1], [0, 1, 2])
+    multiply = config.buffers  # the stage: one later, and operands are written ahead
     if config.weights == "async":
-        stage, order = [0, 1, 0, 1], [1, 0, 2, 3]
+        _annotate(sch, step, [0, 1, 0, multiply], [1, 0, 2, 3])
         sch.annotate(step, "software_pipeline_async_stages", [0])
-    else:
-        stage, order = [0, 1, 0, 1, 1], [2, 0, 3, 1, 4]
-    sch.annotate(step, "software_pipeline_stage", stage)
-    sch.annotate(step, "software_pipeline_order", order)
+    elif config.prefetch != "off":
+        order = [2, 0, 3, 1, 4] if config.prefetch == "before" else [3, 0, 4, 1, 2]
+        _annotate(sch, step, [0, 1, 0, 1, multiply], order)
+
+
+def _annotate(sch: Schedule, loop: Loop, stage: list[int], order: list[int]) -> None:
+    sch.annotate(loop, "software_pipeline_stage", stage)
+    sch.annotate(loop, "software_pipeline_order", order)
 
 
 KERNEL = Kernel(

@@ -12,9 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tvm_winograd.gpu import Gpu
+from tvm_winograd.te.common import product
 
 from . import blocks
 from .blocks import Loop, Schedule
+from .winograd_fused_output import split_rounds
 
 if TYPE_CHECKING:
     from .winograd_fused_config import Fused
@@ -29,9 +31,10 @@ def bind_parts(sch: Schedule, config: Fused) -> tuple[Loop, Loop, Loop]:
     """
     store = sch.cache_write(sch.get_sblock("wino_Y"), 0, "local")
     part, k_block, k1, k0, k2, p_block, p1, p0, p2, i, j = sch.get_loops(store)
-    k_round, k1 = sch.split(k1, [config.rounds, None])
+    rounds, k1, k2 = split_rounds(sch, config, k1, k2)
     tile = [k1, k0, k2, p1, p0, p2]
-    sch.reorder(part, k_block, p_block, k_round, *tile, i, j)
+    sch.reorder(part, k_block, p_block, *rounds, *tile, i, j)
+    k_round = sch.fuse(*rounds)
     for loop, axis in ((p_block, "blockIdx.x"), (k_block, "blockIdx.y"), (part, "blockIdx.z")):
         sch.bind(loop, axis)
     turn = blocks.deal(sch, tile, config.warps)
@@ -45,20 +48,23 @@ def sum_parts(sch: Schedule, gpu: Gpu, layout: str) -> None:
     out, total = sch.get_sblock("wino_O"), sch.get_sblock("wino_S")
     width = int(sch.get(out).writes[0].source.ty.shape[-1])
     k_block, k1, k0, k2, p_block, p1, p0, p2, i, j = sch.get_loops(out)
-    k, p = sch.fuse(k_block, k1, k0, k2), sch.fuse(p_block, p1, p0, p2)
-    tiles = blocks.extent(sch, k) * blocks.extent(sch, p)
+    tiles = product([blocks.extent(sch, loop) for loop in sch.get_loops(out)[:-2]])
     if layout == "NHWC":  # 32-byte sectors of the output, 64 bytes of the workspace
-        k, k_lane = sch.split(k, [None, min(8, blocks.extent(sch, k))])
-        p, p_lane = sch.split(p, [None, 4])
+        k, k_lane = sch.split(sch.fuse(k1, k0, k2), [None, 8])
+        p, p_lane = sch.split(sch.fuse(p1, p0, p2), [None, 4])
         inner = [p, k, k_lane, p_lane]
-        sch.reorder(*inner, i, j)
+        sch.reorder(p_block, k_block, *inner, i, j)
+        sch.bind(p_block, "blockIdx.x")  # apart: fused, TVM loses track of which tiles a thread has
+        sch.bind(k_block, "blockIdx.y")
+        axis = "blockIdx.z"
     else:
-        inner = [k, p]
+        inner = [sch.fuse(k_block, k1, k0, k2), sch.fuse(p_block, p1, p0, p2)]
+        axis = "blockIdx.x"
     warps = _SUM_WARPS
     while warps > 1 and tiles < warps * blocks.WARP * gpu.sms:
         warps //= 2
     block, inner = sch.split(sch.fuse(*inner), [None, warps * blocks.WARP])
-    sch.bind(block, "blockIdx.x")
+    sch.bind(block, axis)
     turn = blocks.deal(sch, [inner], warps)
     blocks.unroll(sch, i)
     (sch.vectorize if layout == "NCHW" and width % 2 == 0 else sch.unroll)(j)

@@ -9,7 +9,7 @@ from convs import FULL
 from cuda_kernels import SM90, check, compiled, scheduled
 from tvm_winograd.schedules import winograd_fused as fused
 from tvm_winograd.schedules.winograd_fused import KERNEL, Fused
-from tvm_winograd.schedules.winograd_fused_config import LADDER
+from tvm_winograd.schedules.winograd_fused_default import LADDER
 
 from tvm_winograd.cubin import resources
 from tvm_winograd.gpu import GPUS, Cpu, gpu_for, make_target

@@ -120,6 +120,12 @@ def test_shared_memory_covers_the_launch(config: Fused) -> None:
     assert 0 < launch_shared_bytes(scheduled(KERNEL, RAGGED, FULL, config)) <= config.shared_bytes
 
 
+def test_nhwc_compiles_where_blocks_are_no_power_of_two() -> None:
+    """Three blocks of filters, three of tiles: fused, TVM lost track of a thread's tiles."""
+    spec = ConvSpec(n=2, c=16, h=9, w=13, k=192, layout="NHWC")
+    assert "wino_Y" in compiled(KERNEL, spec, Fused(split_c=2), "sm_90").source
+
+
 def test_one_part_is_the_plain_kernel() -> None:
     whole, parts = (str(KERNEL.prim_func(SMALL, FULL, Fused(split_c=s))) for s in (1, 2))
     assert "wino_S" not in whole and all(name in parts for name in split.BLOCKS)

@@ -1,0 +1,113 @@
+"""Which config of the fused kernel a convolution gets: the default, and those worth trying."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tvm_winograd.gpu import Gpu, Hardware
+from tvm_winograd.shapes import ConvSpec
+from tvm_winograd.te import winograd
+from tvm_winograd.te.common import ceil_div
+
+from .winograd_fused_config import MAX_PARTS, Fused, illegal
+from .winograd_fused_named import NAMED
+
+# Largest reuse first: what the default chooses from.
+LADDER = (
+    Fused(),
+    Fused(bk=32, tk=8, rounds=2),
+    Fused(bk=32, bp=16, tk=8, lanes="eekkp", rounds=2),
+    Fused(bk=16, bp=16, tk=4, tp=4, rounds=1),
+)
+_OTHERS = (
+    Fused(bp=16, lanes="eekpk"),
+    Fused(bk=32, lanes="eepkp"),
+    Fused(tk=8, lanes="kpkkp", rounds=2),
+    Fused(bk=16, bp=16, tk=8, lanes="eeekp", rounds=2),
+)
+# Blocks of the largest tile an SM that count as enough. With fewer, a smaller tile or parts of C.
+_FILL = 0.7
+# What time is made of on an H200 (1.98 GHz, driver 580, 2026-11-30; 250 points of tile and parts at
+# batch 1 to 8), in steps of the first tile (1.8 us): 1 a wave of blocks, to fill and drain it; 1 a
+# step and block of an SM, less for smaller tiles, but not less than the latency of a patch, which
+# shows unless 4 neighbouring tiles share a row; for parts, the second kernel.
+_LATENCY = 0.45
+_SUM, _SUM_PART = 1.1, 0.01
+
+
+def portable(spec: ConvSpec) -> Fused:
+    """For any GPU since sm_75, in 48 KB: what PTX for unknown GPUs is made of."""
+    return Fused(bc=4, unroll=4, weights="registers")
+
+
+def default(spec: ConvSpec, gpu: Gpu) -> Fused:
+    """The largest tile if it fills `gpu`, else the cheapest of all tiles and parts.
+
+    ResNet's four 3x3 layers with bias, residual and ReLU in a CUDA graph (H200, 2026-11-30): batch
+    1 takes 7.2, 9.4, 9.6 and 8.5 us, without parts 7.1, 15, 27 and 46; batch 4 17, 18, 22 and 20,
+    without 17, 27, 51 and 46. The best point of each is 3 % faster (geometric mean, batch 1 to 8).
+    """
+    largest = _variants(LADDER[0], spec, gpu)
+    if largest:
+        z = winograd.sizes(spec, largest[0].tiling)
+        if z.kb * z.pb >= _FILL * gpu.sms:
+            return largest[0]
+    best = [found for tile in LADDER for found in _split(tile, spec, gpu)[:1]]
+    return min(best, key=lambda c: _cost(c, spec, gpu), default=portable(spec))
+
+
+def configs(spec: ConvSpec, hw: Hardware) -> list[Fused]:
+    """The legal configs worth trying, the default first."""
+    assert isinstance(hw, Gpu)
+    out = [default(spec, hw)]
+    for tile in LADDER + _OTHERS:
+        few = _split(tile, spec, hw)[:2] if tile in LADDER else []
+        out += [*few, *_variants(tile, spec, hw)]
+    if spec.layout == "CHWN":
+        out += [c for c in NAMED.values() if illegal(c, spec, hw) is None]
+    return list(dict.fromkeys(out))
+
+
+def _split(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
+    """`tile` with C whole and in parts of 1, 2, 3, ... steps, each once, cheapest first."""
+    steps = ceil_div(spec.c, tile.bc)
+    parts = sorted({ceil_div(steps, each) for each in range(1, steps + 1)})
+    ways = [_variants(replace(tile, split_c=s), spec, gpu) for s in parts if s <= MAX_PARTS]
+    return sorted((w[0] for w in ways if w), key=lambda c: _cost(c, spec, gpu))
+
+
+def _cost(config: Fused, spec: ConvSpec, gpu: Gpu) -> float:
+    """Estimated time in steps of the first tile of the ladder."""
+    z = winograd.sizes(spec, config.tiling)
+    blocks_of_an_sm = ceil_div(z.kb * z.pb * config.split_c, gpu.sms)
+    resident = max(1, gpu.registers_per_sm // (config.threads * 2 * config.accumulators))
+    step = blocks_of_an_sm * _work(config) / _work(LADDER[0])
+    if z.cols % 4:
+        step = max(step, _LATENCY)
+    after = _SUM + _SUM_PART * config.split_c if config.split_c > 1 else 0.0
+    steps = z.c_pad // config.split_c // config.bc
+    return steps * step + ceil_div(blocks_of_an_sm, resident) + after
+
+
+def _work(config: Fused) -> float:
+    """Of a block's step: multiplications, and the loads of fragments that they take."""
+    loads = 1 / config.tk + 1 / config.tp
+    return config.bk * config.bp * config.bc * (1 + 2 * loads)
+
+
+def _variants(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
+    """The legal ways to move data for one size of block and thread, best first.
+
+    On maps of odd width registers come first: (512, 7^2) at batch 128 takes 462 us with them, 502
+    with cp.async, behind which ptxas hides the patch's loads badly there; in parts, whose loops are
+    short, cp.async wins (12.8, not 13.9 us at batch 2; H200, 2026-11-30).
+    """
+    out = []
+    odd = spec.ow % 2 and tile.split_c == 1
+    ways = ("registers", "async") if odd else ("async", "registers")
+    for weights in ways:
+        for bc, unroll in ((8, 8), (8, 4), (4, 4)):
+            config = replace(tile, weights=weights, bc=bc, unroll=unroll)
+            if illegal(config, spec, gpu) is None:
+                out.append(config)
+    return out
