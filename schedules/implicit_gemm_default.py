@@ -20,6 +20,7 @@ LADDER = (
     Implicit(),
     Implicit(bk=32, tk=4, lanes="ppkkp"),
     Implicit(bp=32, tp=4),
+    Implicit(bp=32, tp=4, bc=16),
     Implicit(bk=32, bp=32, tk=4, tp=4),
     Implicit(bk=32, bp=32, tk=4, tp=4, bc=16),
 )
@@ -33,7 +34,9 @@ _OTHERS = (
 # draining of a round of blocks; for parts, the second kernel.
 _SCHEDULERS = 4
 _LOOP = 30  # instructions of a step's loop, barriers and addresses
-_COPY, _GUARDED_COPY = 4, 9  # instructions of a copy (SASS for sm_90), with its address and guard
+# Instructions of copies with their addresses (SASS for sm_90): of 16 bytes, of a word, of a word
+# with a guard, through registers, and of a step's guard itself.
+_COPY, _WORD, _GUARDED_WORD, _REGISTERS, _GUARD = 4, 5, 8, 6, 50
 _STEP_LATENCY = 120  # beside its instructions: two barriers, the first shared loads
 # Share of a block's time in which it waits and only other blocks of its SM work: 128x128 tiles, two
 # blocks an SM, took 223 us where 64x64, eight, took 207 (a GEMM of F(4x4), H200, 2026-11-30).
@@ -61,12 +64,11 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Implicit]:
     first = default(spec, hw)
     out = [first]
     for tile in LADDER + _OTHERS:
-        whole, *parts = [_fit(tile, spec, hw), *_split(tile, spec, hw)[:1]]
-        out += [whole, *parts]
+        out += [_fit(tile, spec, hw)] * (first.parts == 1) + _split(tile, spec, hw)[:1]
     if first.inputs == "async16":
         out.append(replace(first, inputs="async4"))
-    if first.buffers == 4:
-        out.append(replace(first, buffers=6))
+    if first.buffers > 2:
+        out += [replace(first, buffers=6), replace(first, inputs="registers", buffers=2)]
     out += [replace(first, parts=n) for n in (first.parts // 2, 2 * first.parts) if n]
     return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None]
 
@@ -107,15 +109,13 @@ def cost(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
 def _instructions(config: Product, spec: ConvSpec) -> float:
     """Of one warp in one step."""
     fragments = (config.tk + config.tp) // 4
-    copies = config.bc * config.bk / 4 * _COPY
-    if config.inputs == "async16":
-        copies += config.bc * config.bp / 4 * _COPY
-    else:
-        guarded = max(spec.padding) > 0
-        copies += config.bc * config.bp * (_GUARDED_COPY if guarded else _COPY)
+    guarded = max(spec.padding) > 0 and config.inputs != "workspace"
+    word = _GUARDED_WORD if guarded else _WORD
+    of_input = {"async4": word, "registers": _REGISTERS}.get(config.inputs, _COPY / 4)
+    copies = config.bc * (config.bk * _COPY / 4 + config.bp * of_input)
     # A 16-byte shared load occupies the SM's one port for two clocks: half a clock a scheduler.
     product = max(config.accumulators + fragments, 2 * fragments * _SCHEDULERS)
-    return config.bc * product + copies / config.threads + _LOOP
+    return config.bc * product + copies / config.threads + _LOOP + _GUARD * guarded
 
 
 def _split(tile: Implicit, spec: ConvSpec, gpu: Gpu) -> list[Implicit]:
