@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm_winograd.schedules import winograd_fused
 from tvm_winograd.schedules.kernel import config_dict
+from tvm_winograd.schedules.winograd_fused_named import NAMED
 
 from tvm_winograd.bench.ours import Ours
 from tvm_winograd.bench.provider import Bench
@@ -40,4 +41,5 @@ def test_layouts():
     own = {"best", "default", "winograd-f2", "winograd-f4"}
     found = chosen()
     assert all(layout == ("NCHW" if n in own else "CHWN") for n, (layout, _) in found.items())
-    assert own <= set(found)
+    assert set(found) == own | set(NAMED) and "opencnn" in found
+    assert found["opencnn"][1].config == NAMED["opencnn"]

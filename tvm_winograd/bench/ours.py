@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tvm_winograd.schedules import winograd_fused
+from tvm_winograd.schedules.winograd_fused_named import NAMED
 
 from ..conv import CompiledConv
 from ..errors import UnsupportedError
@@ -52,8 +52,7 @@ class Ours:
         own = {"best": entry(spec.layout, rows=rows), "default": entry(spec.layout)}
         for algorithm in _ALGORITHMS:
             own[algorithm] = entry(spec.layout, algorithm=algorithm, rows=rows)
-        named = getattr(winograd_fused, "NAMED", {})
-        return own | {n: entry(_NAMED_LAYOUT, config=config) for n, config in named.items()}
+        return own | {n: entry(_NAMED_LAYOUT, config=config) for n, config in NAMED.items()}
 
     def _prepare(self, problem: Problem, layout: str, choice_of: Callable[[], Choice]) -> Prepared:
         choice = choice_of()
