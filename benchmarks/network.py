@@ -9,7 +9,8 @@ cudnn.benchmark, kernel by kernel and as one CUDA graph.
 
 Outputs are compared with torch in float64 first. Then two medians each, of an input that is on
 the GPU: `latency`, one run from an idle GPU to an idle GPU as the host sees it; and `interval`,
-CUDA events around runs that are queued back to back.
+CUDA events around runs that are queued back to back. `--kernels` adds where the time goes: every
+kernel of ours, the schedule of its function, and its time in the runs, from CUPTI through torch.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 import tvm_winograd
 from tvm_winograd import ConvSpec, env, reference
@@ -46,6 +48,19 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from torch_resnet import torch_resnet
 
 Run = Callable[[], torch.Tensor]  # queues one run on the timer's stream
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a network of ours: its share of a run."""
+
+    model: str
+    batch: int
+    kernel: str
+    schedule: str
+    launches: float
+    us: float  # of all its launches in one run
+    percent: float
 
 
 @dataclass(frozen=True)
@@ -95,8 +110,8 @@ def compiled(
 
 
 def measure(
-    model: Model, artifacts: list[Artifact], peers: bool, timer: CudaTimer
-) -> Iterator[Row]:
+    model: Model, artifacts: list[Artifact], args: argparse.Namespace, timer: CudaTimer
+) -> Iterator[Row | Kernel]:
     """Rows of one model with one batch.
 
     Raises:
@@ -111,11 +126,14 @@ def measure(
     for artifact in artifacts:
         runner = artifact.load()
         layers = [(ConvSpec.from_key(m["spec"]), m["algorithm"]) for m in runner.module["layers"]]
-        row = timed(model, "ours", ours(runner, x, timer), want, timer)
+        run = ours(runner, x, timer)
+        row = timed(model, "ours", run, want, timer)
         if not row.error <= network_ratio(layers) * peer_error:
             raise SystemExit(f"wrong: {row}, torch's float32 error is {peer_error:.1e}")
         yield described(row, runner.module)
-    if peers:
+        if args.kernels and artifact is artifacts[0]:
+            yield from kernels(model, runner.module, run, timer)
+    if args.peers:
         stream = torch.cuda.ExternalStream(timer.handle)
         for name, run in (("torch eager", eager(net, x)), ("torch CUDA graph", graphed(net, x))):
             yield timed(model, name, on_stream(run, stream), want, timer)
@@ -132,6 +150,28 @@ def described(row: Row, module: dict[str, Any]) -> Row:
     name = f"ours, {'CUDA graph' if graph else 'kernels'}"
     memory = module["planned_bytes"] / 2**20
     return Row(**{**asdict(row), "provider": name, "planned_mib": memory, "captured": calls})
+
+
+def kernels(
+    model: Model, module: dict[str, Any], run: Run, timer: CudaTimer, runs: int = 20
+) -> list[Kernel]:
+    """Where the time of a run goes, the most first."""
+    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+        for _ in range(runs):
+            run()
+        timer.synchronize()
+    found = [e for e in recorded.key_averages() if e.self_device_time_total > 0]
+    total = sum(e.self_device_time_total for e in found)
+    rows = []
+    for event in sorted(found, key=lambda e: -e.self_device_time_total):
+        time_us = event.self_device_time_total
+        schedule = next(
+            (f["schedule"] for f in module["functions"] if event.key.startswith(f["name"] + "_k")),
+            "",
+        )
+        shared = (event.key, schedule, event.count / runs, time_us / runs, 100 * time_us / total)
+        rows.append(Kernel(model.name, model.batch, *shared))
+    return rows
 
 
 def eager(net: torch.nn.Module, x: torch.Tensor) -> Run:
@@ -192,6 +232,7 @@ def main() -> None:
     parser.add_argument("--algorithm", default="auto")
     parser.add_argument("--logs", help="tuning tables, before the shipped ones")
     parser.add_argument("--peers", action="store_true", help="torch too")
+    parser.add_argument("--kernels", action="store_true", help="the time of each kernel too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="rows, written as they come")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -202,18 +243,21 @@ def main() -> None:
     gpu = gpu_for(gpus[0]["arch"])
     where = {**asdict(provenance.collect(gpu)), "torch": torch.__version__}
     where["cudnn"] = torch.backends.cudnn.version()
-    rows: list[dict[str, Any]] = []
+    rows: list[Row | Kernel] = []
     with CudaTimer() as timer:
         for model, artifacts in subjects(args, gpu.arch):
-            for row in measure(model, artifacts, args.peers, timer):
-                rows.append(asdict(row))
+            for row in measure(model, artifacts, args, timer):
+                rows.append(row)
                 if args.json:
-                    args.json.write_text(json.dumps({"where": where, "rows": rows}, indent=1))
-    print_table(
-        f"{where['gpu']}, ms per batch (medians)",
-        list(rows[0]),
-        [[f"{v:.3g}" if isinstance(v, float) else v or "" for v in r.values()] for r in rows],
-    )
+                    made = {"where": where, "rows": [asdict(r) for r in rows]}
+                    args.json.write_text(json.dumps(made, indent=1))
+    for kind, title in ((Row, f"{where['gpu']}, ms per batch (medians)"), (Kernel, "kernels")):
+        if chosen := [asdict(row) for row in rows if isinstance(row, kind)]:
+            print_table(title, list(chosen[0]), [list(map(shown, r.values())) for r in chosen])
+
+
+def shown(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value or "")
 
 
 if __name__ == "__main__":
