@@ -127,8 +127,7 @@ def _sum_parts(sch: Any, config: Im2winCpu, tile: Any) -> Any:
     sch.set_scope(sums, 0, "local")
     sch.reorder(part, *outer)
     _registers(sch, config, outer)
-    init = sch.decompose_reduction(sums, part)
-    _registers(sch, config, sch.get_loops(init)[-6:])
+    _clear(sch, sch.decompose_reduction(sums, part))
     return part
 
 
@@ -140,16 +139,22 @@ def _micro_kernel(sch: Any, config: Im2winCpu, anchor: Any) -> None:
     sch.reorder(step, *((s, r, c) if config.channels_last else (c, s, r)), *tile)
     sch.fuse(*((s, r, c) if config.channels_last else (c, s, r)))
     _registers(sch, config, tile[-6:])
-    init = sch.decompose_reduction(y, step)
-    _registers(sch, config, sch.get_loops(init)[-6:])
+    _clear(sch, sch.decompose_reduction(y, step))
 
 
 def _registers(sch: Any, config: Im2winCpu, loops: list[Any]) -> None:
     """(kb, ki, hb, wb, hi, wi): pixels unrolled, filters vectors."""
-    kb, ki, hb, wb, hi, wi = loops
-    sch.reorder(kb, hb, wb, hi, wi, ki)
+    kb, ki, *pixels = loops
     outer, lanes = sch.split(ki, [None, config.lanes])
-    unroll(sch, kb, hb, wb, hi, wi, outer)
+    sch.reorder(kb, *pixels, outer, lanes)
+    unroll(sch, kb, *pixels, outer)
+    sch.vectorize(lanes)
+
+
+def _clear(sch: Any, init: Any) -> None:
+    """The first values of a register tile whose loops are those of `_registers`."""
+    *outer, lanes = sch.get_loops(init)[-7:]
+    unroll(sch, *outer)
     sch.vectorize(lanes)
 
 
