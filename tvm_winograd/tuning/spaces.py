@@ -22,7 +22,7 @@ from tvm_winograd.schedules.kernel import Kernel
 from ..gpu import Gpu, Hardware, make_target
 from ..select import candidates as kernels_for
 from ..shapes import ConvSpec, Epilogue
-from ..te import winograd
+from ..te import gemm, winograd
 
 # Estimates this much above the best are left out: they ignore too much to be taken closer.
 _HOPELESS = 4.0
@@ -114,19 +114,25 @@ def workload_of(kernel: Kernel, config: Any, spec: ConvSpec, epilogue: Epilogue)
 
 
 def estimate(config: Any, spec: ConvSpec, hardware: Hardware) -> float:
-    """Seconds a Winograd config needs at least; 0 where this says nothing.
+    """Seconds a config of a blocked matrix product needs at least; 0 where this says nothing.
 
     Arithmetic, tile padding included, on the SMs that get a block, or the operands from L2.
     """
     tiling = getattr(config, "tiling", None)
-    if not isinstance(hardware, Gpu) or not isinstance(tiling, winograd.Tiling):
+    z: winograd.Sizes | gemm.Sizes
+    if not isinstance(hardware, Gpu):
         return 0.0
-    z = winograd.sizes(spec, tiling)
-    points = (tiling.m + 2) ** 2
-    blocks = z.kb * z.pb * getattr(config, "split_c", 1)
+    if isinstance(tiling, winograd.Tiling):
+        z = winograd.sizes(spec, tiling)
+        depth, blocks = (tiling.m + 2) ** 2 * z.c_pad, z.kb * z.pb * getattr(config, "split_c", 1)
+    elif isinstance(tiling, gemm.Tiling):
+        z = gemm.sizes(spec, tiling)
+        depth, blocks = spec.groups * z.q, z.kb * z.pb * spec.groups * tiling.parts
+    else:
+        return 0.0
     used = blocks / (-(-blocks // hardware.sms) * hardware.sms)
-    flops = 2 * points * z.kb * z.bk * z.pb * z.bp * z.c_pad
-    read = 4 * points * z.kb * z.pb * (z.bk + z.bp) * z.c_pad
+    flops = 2 * z.kb * z.bk * z.pb * z.bp * depth
+    read = 4 * z.kb * z.pb * (z.bk + z.bp) * depth
     arithmetic = flops / (hardware.fp32_tflops * 1e12) / used
     return max(arithmetic, read / (2e9 * hardware.gb_per_s))
 
@@ -155,10 +161,12 @@ def _legal(
 def _promising(
     pairs: list[tuple[Kernel, Any, bool]], spec: ConvSpec, hardware: Hardware
 ) -> list[tuple[Kernel, Any, bool]]:
-    """Defaults first, then by estimate; the hopeless ones left out."""
+    """Defaults first, in the order of the selector, then by estimate; the hopeless left out."""
     costs = [estimate(config, spec, hardware) for _, config, _ in pairs]
     least = min((cost for cost in costs if cost > 0), default=0.0)  # 0: unknown, kept
-    ranked = sorted(zip(costs, pairs, strict=True), key=lambda cp: (not cp[1][2], cp[0]))
+    ranked = sorted(
+        zip(costs, pairs, strict=True), key=lambda cp: (not cp[1][2], 0.0 if cp[1][2] else cp[0])
+    )
     return [pair for cost, pair in ranked if pair[2] or cost <= _HOPELESS * least]
 
 
