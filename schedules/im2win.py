@@ -25,7 +25,8 @@ from tvm_winograd.te.common import ceil_div
 
 from . import blocks
 from .blocks import Block, Loop, Schedule
-from .im2win_config import Im2win, configs, default, illegal, portable
+from .im2win_config import Im2win, illegal
+from .im2win_default import configs, default, portable
 from .kernel import Kernel
 
 __all__ = ["KERNEL", "Im2win", "configs", "default", "illegal", "portable", "schedule", "supports"]
@@ -39,8 +40,9 @@ def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
 
 
 def prim_func(spec: ConvSpec, epilogue: Epilogue, config: Im2win) -> Any:
-    """main(X, U[, B][, R], O), unscheduled."""
-    return im2win.prim_func(spec, epilogue, config.tiling)
+    """main(X, U[, B][, R], O), unscheduled; its attribute "shared_bytes" is what a block needs."""
+    func = im2win.prim_func(spec, epilogue, config.tiling)
+    return func.with_attr("shared_bytes", config.shared_for(spec))
 
 
 def schedule(sch: Schedule, config: Im2win, gpu: Gpu) -> None:

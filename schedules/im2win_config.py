@@ -1,9 +1,8 @@
-"""The config of the im2win CUDA kernels: sizes, what they cost, legality, defaults, ablation."""
+"""The config of the im2win CUDA kernels: sizes, what they cost, and whether they are legal."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec
@@ -13,7 +12,6 @@ from tvm_winograd.te.common import ceil_div
 from . import blocks
 
 COPIES = ("async", "registers", "plain")
-LONGEST_SUM = 3072  # products: one running sum of 4,608 errs 1.1e-6, of 2,304 about 0.8e-6
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Im2win:
     # (one step ahead in registers, one buffer) or "plain" (when they are needed).
     copies: str = "async"
     buffers: int = 3
-    unroll: int = 2048  # multiply-adds of a thread in straight line, at most
+    unroll: int = 1024  # multiply-adds of a thread in straight line, at most
     parts: int = 1  # of C, in blocks of their own; a third kernel adds them
     threads: int = 256  # a block of the transform and of the sum of parts
 
@@ -86,7 +84,8 @@ class Im2win:
         pitch = z.segment + (z.vector - z.segment) % (2 * z.vector)
         return self.bc * (z.bs * spec.r * self.bk + self.bh * pitch)
 
-    def shared_bytes(self, spec: ConvSpec) -> int:
+    def shared_for(self, spec: ConvSpec) -> int:
+        """Bytes of shared memory a block."""
         return 4 * self.buffers * self.step_words(spec) if self.shared else 0
 
     def workspace_bytes(self, spec: ConvSpec) -> int:
@@ -104,7 +103,7 @@ def illegal(config: Im2win, spec: ConvSpec, hw: Hardware) -> str | None:
         return reason
     if config.shared and config.copies == "async" and not hw.has_async_copy:
         return f'copies="async" needs cp.async (sm_80 or newer), got {hw.arch}'
-    if (size := config.shared_bytes(spec)) > hw.shared_per_block:
+    if (size := config.shared_for(spec)) > hw.shared_per_block:
         return f"{size} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
     fragments = config.th * config.window_columns(spec) + config.tk
     needed = config.accumulators + fragments + _staged_registers(config, spec) + 32
@@ -163,97 +162,3 @@ def _staged_registers(config: Im2win, spec: ConvSpec) -> int:
     if not config.shared or config.copies != "registers":
         return 0
     return ceil_div(config.step_words(spec), config.conv_threads)
-
-
-def portable(spec: ConvSpec) -> Im2win:
-    """For any GPU since sm_75, in 48 KB: what PTX for unknown GPUs is made of."""
-    return replace(_tile(spec, steps=1), copies="registers", buffers=1)
-
-
-def default(spec: ConvSpec, gpu: Gpu) -> Im2win:
-    """The tile of most reuse, C in parts where its blocks would not fill `gpu`."""
-    config = _tile(spec, steps=2)
-    if not gpu.has_async_copy:
-        config = replace(config, copies="registers", buffers=1)
-    return replace(config, parts=_parts(config, spec, gpu))
-
-
-def configs(spec: ConvSpec, hw: Hardware) -> list[Im2win]:
-    """The legal configs worth trying, the default first."""
-    assert isinstance(hw, Gpu)
-    first = default(spec, hw)
-    out = [first]
-    out += [replace(first, **change) for change in _shapes(first)]
-    out += [replace(c, bc=bc) for c in tuple(out) for bc in (1, 2, 4, 8) if bc <= spec.c]
-    out += [replace(first, bs=bs) for bs in range(2, spec.s)]
-    out += [replace(first, unroll=n) for n in (512, 1024, 8192)]
-    out += [replace(first, parts=n) for n in (1, 2, 4, 8, 16)]
-    if first.copies == "async":
-        out += [replace(c, buffers=n) for c in tuple(out[:6]) for n in (2, 4)]
-    legal = [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None]
-    return [c for c in legal if im2win.sizes(spec, c.tiling).steps % c.parts == 0]
-
-
-def ablation(full: Im2win) -> list[tuple[str, Im2win]]:
-    """(what is left out, config): the paper's optimisations, each switched off in turn."""
-    plain = replace(full, copies="plain", buffers=1)
-    one: dict[str, Any] = {"bk": 16, "bh": 2, "bw": 8, "tk": 1, "th": 1, "tw": 1, "lanes": "wkwkw"}
-    runs: dict[str, Any] = {"bh": 8, "th": 8, "bw": 8, "tw": 1, "lanes": "wkwkw"}
-    return [
-        ("nothing", full),
-        ("shared memory", replace(full, shared=False, copies="plain", buffers=1)),
-        # no other thread uses a window that is in shared memory
-        (
-            "tiling",
-            replace(full, bk=full.tk, bh=32 * full.th, lanes="hhhhh", buffers=min(2, full.buffers)),
-        ),
-        ("micro-kernel", replace(full, **one)),
-        # a thread's pixels lie in different rows: no window of theirs overlaps
-        ("overlap of windows", replace(full, **runs)),
-        ("double buffer", replace(plain, copies="registers")),
-        ("prefetch", plain),
-    ]
-
-
-def _shapes(first: Im2win) -> list[dict[str, Any]]:
-    """Other blocks for the default's threads: lanes along columns, more or fewer of each."""
-    wide = {"bh": first.th, "bw": 8 * first.tw, "lanes": "wkwkw"}
-    return [
-        wide,
-        {"bh": 2 * first.bh},
-        {"bk": first.bk // 2, "bh": 2 * first.bh},
-        {"bh": first.bh // 2, "bk": 2 * first.bk, "lanes": "hkkkh"},
-        {"bh": 4 * first.th, "bw": 2 * first.tw, "lanes": "hkwkh"},
-        {"bk": 8 * first.tk // 2, "tk": first.tk // 2},
-    ]
-
-
-def _tile(spec: ConvSpec, steps: int) -> Im2win:
-    """The run of columns, filters and channels of a step that suit the layer."""
-    th, tw = min(_RUNS, key=lambda run: _cost(spec, *run))
-    bk = min((64, 96, 32), key=lambda bk: ceil_div(spec.k, bk) * bk)
-    limit = 18  # products of a step
-    bs = spec.s if spec.s * spec.r <= 64 else max(1, 48 // spec.r)
-    bc = max(d for d in range(1, max(1, limit // (bs * spec.r)) + 1) if spec.c % d == 0)
-    return Im2win(bk=bk, bh=8 * th, bw=tw, th=th, tw=tw, bc=bc, bs=bs % spec.s)
-
-
-# (rows, columns) of a thread
-_RUNS = (*((1, tw) for tw in range(6, 14)), (2, 4), (2, 5), (2, 6), (4, 2), (8, 1))
-
-
-def _cost(spec: ConvSpec, th: int, tw: int) -> float:
-    """Issued instructions a useful multiply-add, for 8 filters a thread."""
-    padding = ceil_div(spec.ow, tw) * tw / spec.ow
-    columns = (tw - 1) * spec.stride + (spec.s - 1) * spec.dilation + 1
-    loads = th * min(columns, tw * spec.s) + 2 * spec.s
-    return padding * (1 + loads / (8 * th * tw * spec.s))
-
-
-def _parts(config: Im2win, spec: ConvSpec, gpu: Gpu) -> int:
-    """Parts of C: enough blocks for the GPU, no sum longer than LONGEST_SUM."""
-    z = im2win.sizes(spec, config.tiling)
-    wanted = 4 * gpu.sms // max(1, z.kb * z.hb * z.wb)
-    wanted = max(wanted, ceil_div(spec.c * spec.r * spec.s, LONGEST_SUM))
-    channels = spec.c // config.bc
-    return max(d for d in range(1, channels + 1) if channels % d == 0 and d <= max(1, wanted))

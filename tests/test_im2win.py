@@ -12,11 +12,15 @@ from cpu_kernels import hardware, packed_on_the_device
 from cuda_kernels import SM90, check, check_bounds, compiled
 from tvm_winograd.schedules import im2win_cpu
 from tvm_winograd.schedules.im2win import KERNEL, Im2win
-from tvm_winograd.schedules.im2win_config import ablation, default, portable
+from tvm_winograd.schedules.im2win_default import ablation, default, portable
+from tvm_winograd.schedules.kernel import config_dict
 
 from tvm_winograd import reference
+from tvm_winograd.conv import scheduled as conv_scheduled
 from tvm_winograd.cubin import resources
-from tvm_winograd.gpu import gpu_for, host_cpu
+from tvm_winograd.gpu import GPUS, gpu_for, host_cpu
+from tvm_winograd.passes.plan_workspaces import hoist_workspaces
+from tvm_winograd.select import choose
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import im2win
 
@@ -150,3 +154,68 @@ def test_default_compiles_without_spills(arch: str) -> None:
     for kernel in kernels:
         assert (kernel.local_bytes, kernel.spill_stores, kernel.spill_loads) == (0, 0, 0)
     assert ("cp_async" in done.source) == gpu_for(arch).has_async_copy
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_workspace_and_shared_memory_are_what_the_config_says(parts: int) -> None:
+    config = Im2win(parts=parts)
+    choice = choose(RESNET, FULL, SM90, algorithm="im2win", config=config)
+    mod, report = conv_scheduled(RESNET, FULL, SM90, choice)
+    _, workspaces = hoist_workspaces(mod["conv"])
+    assert sum(w.bytes for w in workspaces) == config.workspace_bytes(RESNET)
+    assert report["shared_bytes"] == config.shared_for(RESNET)
+
+
+def test_only_who_asks_gets_it() -> None:
+    for spec in (RESNET, dataclasses.replace(RESNET, stride=2)):
+        for where in (SM90, host_cpu()):
+            assert choose(spec, FULL, where).algorithm != "im2win"
+            assert choose(spec, FULL, where, algorithm="im2win").source == "default"
+
+
+@pytest.mark.parametrize(
+    ("change", "arch", "reason"),
+    [
+        ({}, "sm_75", "cp.async"),
+        ({"lanes": "hkhk"}, "sm_90", "5 bits"),
+        ({"lanes": "hkhkw"}, "sm_90", "do not divide"),
+        ({"tk": 6, "bk": 48}, "sm_90", "multiple of 4"),
+        ({"bk": 60}, "sm_90", "does not divide"),
+        ({"tw": 4, "bw": 6}, "sm_90", "tw=4 does not divide"),
+        ({"buffers": 1}, "sm_90", "buffers=1"),
+        ({"buffers": 64}, "sm_90", "shared memory"),
+        ({"copies": "tma"}, "sm_90", "async, registers, plain"),
+        ({"tw": 32, "bw": 32}, "sm_90", "registers"),
+        ({"bs": 4}, "sm_90", "the filter has 3 columns"),
+        ({"bc": 0}, "sm_90", "positive integer"),
+        ({"threads": 48}, "sm_90", "whole warps"),
+    ],
+)
+def test_illegal_says_why(change: dict, arch: str, reason: str) -> None:
+    config = dataclasses.replace(Im2win(), **change)
+    assert reason in (KERNEL.illegal(config, RESNET, gpu_for(arch)) or "")
+
+
+def test_supports_says_why_not() -> None:
+    assert "llvm" in (KERNEL.supports(RESNET, FULL, host_cpu()) or "")
+    assert "llvm" in (CPU.supports(RESNET, FULL, SM90) or "")
+    for change, reason in (
+        ({"groups": 2}, "groups 1"),
+        ({"dtype": "float16"}, "float32"),
+        ({"n": 4000, "h": 200, "w": 200}, "32-bit"),
+    ):
+        spec = dataclasses.replace(RESNET, **change)
+        assert reason in (KERNEL.supports(spec, FULL, SM90) or "")
+        assert reason in (CPU.supports(spec, FULL, host_cpu()) or "")
+    for gpu in GPUS.values():
+        assert KERNEL.supports(RESNET, FULL, gpu) is None
+
+
+def test_every_config_is_legal_and_survives_a_log() -> None:
+    for spec in (RESNET, RAGGED, *LAYERS.values()):
+        for gpu in GPUS.values():
+            configs = KERNEL.configs(spec, gpu)
+            assert configs[0] == default(spec, gpu) and len(configs) == len(set(configs))
+            for config in configs:
+                assert KERNEL.illegal(config, spec, gpu) is None
+                assert KERNEL.make_config(config_dict(config)) == config

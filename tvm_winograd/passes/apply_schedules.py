@@ -46,7 +46,10 @@ def schedule_function(
         choice.kernel.schedule(sch, choice.config, hardware)
         done = sch.mod["main"]
         entry = _entry(choice.kernel.name, choice.source, choice.reason)
-        if (shared := getattr(choice.config, "shared_bytes", None)) is not None:
+        shared = getattr(choice.config, "shared_bytes", None)
+        if shared is None and "shared_bytes" in done.attrs:  # it depends on the convolution too
+            shared = int(done.attrs["shared_bytes"])
+        if shared is not None:
             entry["shared_bytes"] = shared  # the runtime keeps it off GPUs with less
         return done, entry
     reason = choice.reason if choice else "no convolution: not ours"
