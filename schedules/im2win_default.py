@@ -19,23 +19,25 @@ _ENOUGH = 3  # blocks an SM that fill the GPU
 _STEP_WORDS = 8192  # of a step in shared memory, at most: two buffers are 64 KB
 _STAGED_WORDS = 40  # of a step on the way through a thread's registers, at most
 _STEP_PRODUCTS = 18  # of a sum in a step, at least, as far as whole filter rows allow it
+_REGISTERS = Im2win(copies="registers", buffers=1)
 # Rows and columns of a thread.
 _RUNS = (*((1, tw) for tw in range(6, 14)), (2, 4), (2, 5), (2, 6), (4, 2), (8, 1))
 
 
 def portable(spec: ConvSpec) -> Im2win:
     """For any GPU since sm_75, in 48 KB: what PTX for unknown GPUs is made of."""
-    return _tile(spec, Im2win(copies="registers", buffers=1))
+    return _tile(spec, _REGISTERS)
 
 
 def default(spec: ConvSpec, gpu: Gpu) -> Im2win:
     """The tile of most reuse, C in parts where its blocks would not fill `gpu`."""
-    config = _tile(spec, Im2win()) if gpu.has_async_copy else portable(spec)
-    while config.buffers > 2 and config.shared_for(spec) > gpu.shared_per_sm // 4:
-        config = replace(config, buffers=config.buffers - 1)
+    base = Im2win() if gpu.has_async_copy else _REGISTERS
+    config = _tile(spec, base)
     z = im2win.sizes(spec, config.tiling)
     if z.kb * z.hb * z.wb < _ENOUGH * gpu.sms:
-        config = replace(config, bk=32)
+        config = _tile(spec, base, filters=(32,))
+    while config.buffers > 2 and config.shared_for(spec) > gpu.shared_per_sm // 4:
+        config = replace(config, buffers=config.buffers - 1)
     return replace(config, parts=_parts(config, spec, gpu))
 
 
@@ -88,10 +90,10 @@ def _blocks(first: Im2win) -> list[dict[str, Any]]:
     ]
 
 
-def _tile(spec: ConvSpec, base: Im2win) -> Im2win:
+def _tile(spec: ConvSpec, base: Im2win, filters: tuple[int, ...] = (64, 96, 32)) -> Im2win:
     """`base` with the run of columns, filters and products of a step that suit the layer."""
     th, tw = min(_RUNS, key=lambda run: _cost(spec, *run))
-    bk = min((64, 96, 32), key=lambda bk: ceil_div(spec.k, bk) * bk)
+    bk = min(filters, key=lambda bk: ceil_div(spec.k, bk) * bk)
     config = replace(base, bk=bk, bh=8 * th, bw=tw, th=th, tw=tw, bc=1)
     config = replace(config, bs=_columns(spec, config))
     taps = (config.bs or spec.s) * spec.r
