@@ -35,7 +35,8 @@ def default(spec: ConvSpec, gpu: Gpu) -> Im2win:
     config = _tile(spec, base)
     z = im2win.sizes(spec, config.tiling)
     if z.kb * z.hb * z.wb < _ENOUGH * gpu.sms:
-        config = _tile(spec, base, filters=(32,))
+        smaller = _tile(spec, base, filters=(32,))
+        config = config if illegal(smaller, spec, gpu) else smaller
     while config.buffers > 2 and config.shared_for(spec) > gpu.shared_per_sm // 4:
         config = replace(config, buffers=config.buffers - 1)
     return replace(config, parts=_parts(config, spec, gpu))
