@@ -43,11 +43,11 @@ class Fused(RegisterTile):
     unroll: int = 8
     # Parts of C, on blockIdx.z: each computes its own output tiles, a second kernel sums them.
     split_c: int = 1
-    # (eps, nu) a thread. With 2 of 8x8 accumulators a channel takes 8 shared loads of 16 bytes,
-    # with 1 of 16x8 it takes 6 (the reason for the default; H200, 2026-11-30).
+    # (eps, nu) a thread. With 2 of 8x8 accumulators a channel takes 8 shared loads of 16 bytes, with
+    # 1 of 16x8 it takes 6.
     points: int = 1
     # Where the next step's global loads stand: "before" this step's arithmetic, "after" it
-    # (openCNN's algorithm 1; the compiler may move them), or "off": behind it and its barrier.
+    # (openCNN's algorithm 1; the compiler may move them), or "off": in the next step.
     prefetch: str = "before"
     # Of V in shared memory; U has as many, one more with cp.async. 2: a step's operands are written
     # while those of the step before are read.
