@@ -52,8 +52,8 @@ def supports_im2col(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | N
         return reason
     if (spec.r, spec.s, spec.stride, max(spec.padding)) == (1, 1, 1, 0):
         return "im2col would copy the input of a 1x1 convolution as it is: use gemm"
-    first = im2col_configs(spec, hw)
-    return None if first else "the workspace of im2col has 2^31 elements or more"
+    legal = im2col_configs(spec, hw)
+    return None if legal else "the workspace of im2col has 2^31 elements or more"
 
 
 def prim_func(spec: ConvSpec, epilogue: Epilogue, config: Product) -> Any:

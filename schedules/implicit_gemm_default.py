@@ -10,7 +10,7 @@ from tvm_winograd.te import gemm
 from tvm_winograd.te.common import ceil_div
 
 from . import blocks
-from .implicit_gemm_config import MAX_PARTS, Im2col, Implicit, Product, illegal
+from .implicit_gemm_config import LONGEST_SUM, MAX_PARTS, Im2col, Implicit, Product, illegal
 
 # Largest reuse first: what the default chooses from.
 LADDER = (
@@ -49,7 +49,8 @@ _SUM = 3500  # the second kernel's launch and latency; its memory traffic comes 
 
 def portable(spec: ConvSpec) -> Implicit:
     """For any GPU since sm_75, in 48 KB: what PTX for unknown GPUs is made of."""
-    return _through_registers(_shaped(Implicit(), spec))
+    whole = _through_registers(_shaped(Implicit(), spec))
+    return replace(whole, parts=ceil_div(gemm.sizes(spec, whole.tiling).q, LONGEST_SUM))
 
 
 def default(spec: ConvSpec, gpu: Gpu) -> Implicit:

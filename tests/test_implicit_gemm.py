@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from convs import FULL
 from cpu_kernels import packed_on_the_device
-from cuda_kernels import SM90, check, check_bounds, compiled
+from cuda_kernels import SM90, check, check_bounds, compiled, scheduled
+from test_winograd_fused import launch_shared_bytes
 from tvm_winograd.schedules import implicit_gemm as product
 from tvm_winograd.schedules.implicit_gemm import IM2COL, KERNEL, Im2col, Implicit
-from tvm_winograd.schedules.implicit_gemm_config import MAX_PARTS
+from tvm_winograd.schedules.implicit_gemm_config import MAX_PARTS, ROW_PAD
 from tvm_winograd.schedules.implicit_gemm_default import LADDER
 from tvm_winograd.schedules.kernel import Kernel, config_dict
 
@@ -202,6 +203,20 @@ def test_default_comes_first_and_every_config_is_legal() -> None:
 )
 def test_illegal_says_why(config: Implicit, arch: str, reason: str) -> None:
     assert reason in (KERNEL.illegal(config, STRIDED, gpu_for(arch)) or "")
+
+
+def test_long_sums_are_taken_in_parts() -> None:
+    long = dataclasses.replace(STRIDED, c=512, n=128)
+    assert "4608 products" in (KERNEL.illegal(Implicit(), long, SM90) or "")
+    assert {product.default(long, SM90).parts, product.portable(long).parts} == {2}
+    assert KERNEL.illegal(Implicit(), STRIDED, SM90) is None
+
+
+def test_shared_bytes_is_what_the_launch_asks_for() -> None:
+    for spec, padding in ((RAGGED, ROW_PAD), (dataclasses.replace(RAGGED, layout="NHWC"), 0)):
+        for config in (Implicit(), REGISTERS):
+            asked = launch_shared_bytes(scheduled(KERNEL, spec, Epilogue(), config))
+            assert config.shared_bytes - asked == 4 * config.buffers * config.bc * padding
 
 
 def test_illegal_depends_on_the_convolution() -> None:
