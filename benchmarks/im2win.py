@@ -1,0 +1,265 @@
+"""Windows in memory order (im2win) on the twelve layers of its papers, with the memory it takes.
+
+    python benchmarks/im2win.py [--batch 32] [--target cuda] [--configs [N]] [--ablation]
+                                [--only r7s7] [--json rows.json]
+
+Ours in float32: im2win with its default config (and the first N others worth trying), im2col and
+implicit GEMM; beside them every algorithm of cuDNN that is on this machine. All are compared with
+float64 on zero-mean data first. Times: cuda, medians in a CUDA graph, L2 warm; llvm, medians of
+calls on all cores. The transform of the input is inside, the packing of weights outside. Memory:
+what the program allocates beside input, weights and output, tiles of a CPU thread not counted.
+--ablation leaves out one optimisation of the CUDA kernel after the other. CUDA candidates are
+compiled by all cores while others are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import im2win_tables
+import numpy as np
+from im2win_tables import WITHOUT
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.schedules.im2win_default import ablation
+from tvm_winograd.schedules.kernel import Kernel, config_dict
+
+from tvm_winograd import ConvSpec, Epilogue, build, reference
+from tvm_winograd.bench import conditions
+from tvm_winograd.bench.cudnn import CudnnAlgorithms
+from tvm_winograd.bench.problem import Problem
+from tvm_winograd.bench.provider import Bench, Prepared, Provider, Variant
+from tvm_winograd.bench.rows import Row, Store
+from tvm_winograd.bench.run import Settings, measure
+from tvm_winograd.conv import CompiledConv
+from tvm_winograd.cuda_timing import CudaTimer, Plan
+from tvm_winograd.errors import UnsupportedError
+from tvm_winograd.gpu import Hardware, gpu_for, host_cpu, make_target
+from tvm_winograd.passes.apply_schedules import schedule_function
+from tvm_winograd.passes.plan_workspaces import hoist_workspaces
+from tvm_winograd.select import Choice, kernels_of
+from tvm_winograd.tolerances import tolerance
+from tvm_winograd.tuning import provenance
+
+# (channels, map, filters, filter size, stride), no padding
+LAYERS = (
+    (3, 227, 96, 11, 4), (3, 231, 96, 11, 4), (3, 227, 64, 7, 2), (32, 224, 64, 7, 2),
+    (96, 24, 256, 5, 1), (256, 12, 512, 3, 1), (3, 224, 64, 3, 1), (64, 112, 128, 3, 1),
+    (64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1), (512, 7, 512, 3, 1),
+)  # fmt: skip
+PEERS = {"cuda": ("im2col", "gemm"), "llvm": ("direct",)}  # our other algorithms
+BRIEF = Plan(warmup_ms=15.0, total_ms=60.0)
+
+
+def layers(n: int) -> list[ConvSpec]:
+    """The convolutions of LAYERS at batch `n`."""
+    return [ConvSpec(n, c, hw, hw, k, r, r, stride, (0,) * 4) for c, hw, k, r, stride in LAYERS]
+
+
+def candidates(
+    spec: ConvSpec, hardware: Hardware, most: int, ablated: bool
+) -> dict[str, Choice | str]:
+    """Variant -> what to compile, or why it cannot be."""
+    found: dict[str, Choice | str] = {}
+    for algorithm in ("im2win", *PEERS[hardware.kind]):
+        kernel = kernels_of(algorithm, hardware)[0]
+        if reason := kernel.supports(spec, Epilogue(), hardware):
+            found[algorithm] = reason
+            continue
+        configs = kernel.configs(spec, hardware)
+        named = {algorithm: configs[0]}
+        if algorithm == "im2win":
+            named |= {f"im2win {i}": config for i, config in enumerate(configs[1:most], 1)}
+            if ablated:
+                named |= {WITHOUT + name: config for name, config in ablation(configs[0])[1:]}
+        for name, config in named.items():
+            refusal = kernel.illegal(config, spec, hardware)
+            found[name] = refusal or Choice(kernel, config, "explicit", "benchmark")
+    return found
+
+
+def scheduled(spec: ConvSpec, kernel: Kernel, config: Any, hardware: Hardware) -> Any:
+    """The PrimFunc as it is built."""
+    with make_target(hardware):
+        func = kernel.prim_func(spec, Epilogue(), config)
+        choice = Choice(kernel, config, "explicit", "benchmark")
+        return schedule_function(func, choice, hardware)[0]
+
+
+def workspace_bytes(spec: ConvSpec, choice: Choice, hardware: Hardware) -> int:
+    """Device memory of a call beside its arguments, from the scheduled program."""
+    func = scheduled(spec, choice.kernel, choice.config, hardware)
+    return sum(w.bytes for w in hoist_workspaces(func)[1])
+
+
+def compile_candidate(spec: ConvSpec, name: str, config: Any, arch: str, path: Path) -> Path:
+    """Runs in a worker process; returns the library's path."""
+    gpu, kernel = gpu_for(arch), next(k for k in KERNELS if k.name == name)
+    func = scheduled(spec, kernel, config, gpu)
+    made = build.build(func, gpu, pipeline="tir", pass_config=kernel.pass_config)
+    return build.export(made, path)
+
+
+class Candidates:
+    """Our candidates as a provider; they are compiled in other processes."""
+
+    name, ours = "ours", True
+
+    def __init__(
+        self, bench: Bench, pool: ProcessPoolExecutor, folder: Path, specs: dict[ConvSpec, dict]
+    ) -> None:
+        self._bench = bench
+        self._jobs: dict[ConvSpec, dict[str, tuple[Choice, Future[Path]] | str]] = {}
+        for i, (spec, found) in enumerate(specs.items()):
+            jobs = self._jobs[spec] = {}
+            for j, (name, choice) in enumerate(found.items()):
+                if isinstance(choice, str):
+                    jobs[name] = choice
+                    continue
+                path = folder / f"{i}-{j}.so"
+                arguments = (spec, choice.kernel.name, choice.config, bench.gpu.arch, path)
+                jobs[name] = choice, pool.submit(compile_candidate, *arguments)
+
+    def available(self) -> str | None:
+        return None
+
+    def variants(self, problem: Problem) -> Iterator[Variant]:
+        for name, job in self._jobs[problem.spec].items():
+            yield Variant(name, partial(self._prepare, problem, job))
+
+    def _prepare(self, problem: Problem, job: tuple[Choice, Future[Path]] | str) -> Prepared:
+        import tvm
+
+        if isinstance(job, str):
+            raise UnsupportedError(job)
+        choice, future = job
+        spec, (x, w) = problem.spec, problem.tensors()
+        main = tvm.runtime.load_module(str(future.result()))["main"]
+        packed = choice.kernel.pack_weights(w.numpy(), spec, choice.config)
+        arguments = [x, tvm.runtime.tensor(packed, x.device), out := problem.poisoned()]
+        return Prepared(
+            call=lambda: main(*arguments),
+            output=out.numpy,
+            algorithm=choice.algorithm,
+            config=f"{choice.kernel.name} {config_dict(choice.config)}",
+            workspace_bytes=workspace_bytes(spec, choice, self._bench.gpu),
+        )
+
+
+def measured_on_gpu(specs: list[ConvSpec], args: argparse.Namespace, store: Store) -> list[Row]:
+    """All candidates and cuDNN's algorithms, layer by layer."""
+    build.ensure_cuda_codegen()
+    gpu, gpu_name = conditions.find_gpu()
+    spawn = multiprocessing.get_context("spawn")  # a forked child would share the CUDA context
+    settings = Settings(("graph",), ("warm",), BRIEF if args.configs > 1 else Plan())
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(os.cpu_count(), spawn) as pool,
+        CudaTimer() as timer,
+    ):
+        bench = Bench(timer, gpu, gpu_name)
+        found = {s: candidates(s, gpu, args.configs, args.ablation) for s in specs}
+        providers: list[Provider] = [
+            Candidates(bench, pool, Path(folder), found),
+            CudnnAlgorithms(bench),
+        ]
+        present = [p for p in providers if p.available() is None]
+        here = conditions.collect(gpu)
+        return measure(specs, Epilogue(), present, bench, here, store, settings, progress)
+
+
+def measured_on_cpu(specs: list[ConvSpec], args: argparse.Namespace, store: Store) -> list[Row]:
+    """All candidates, layer by layer."""
+    cpu, rows = host_cpu(), []
+    made = provenance.collect(cpu)
+    where = {name: getattr(made, name) for name in ("gpu", "arch", "tvm", "version", "commit")}
+    for spec in specs:
+        rng = np.random.default_rng(0)
+        x = rng.standard_normal(spec.input_shape, "float32")
+        w = rng.standard_normal(spec.weight_shape, "float32") / (spec.c * spec.r * spec.s) ** 0.5
+        want = reference.conv2d(spec, x, w)
+        for name, choice in candidates(spec, cpu, args.configs, False).items():
+            if isinstance(choice, str):
+                progress(f"{spec.key()} {name}: {choice}")
+                continue
+            compiled = CompiledConv(spec, Epilogue(), cpu, choice)
+            call, error = checked(compiled, x, w.astype("float32"), want)
+            us, spread = median_us(call)
+            row = Row(
+                spec.key(), "none", "ours", name, "ok", "calls", "warm", us, spread,
+                spec.flops / us / 1e6, error, config=str(config_dict(choice.config)),
+                workspace_bytes=workspace_bytes(spec, choice, cpu), date=made.date, **where,
+            )  # fmt: skip
+            store.add([row])
+            rows.append(row)
+            progress(f"{spec.key()} {name}: {us:.0f} us, error {error:.1e}")
+    return rows
+
+
+def checked(
+    compiled: CompiledConv, x: np.ndarray, w: np.ndarray, want: np.ndarray
+) -> tuple[Callable[[], object], float]:
+    """(a call with its arrays in place, its relative error).
+
+    Raises:
+        SystemExit: it errs more than it may.
+    """
+    import tvm
+
+    spec = compiled.spec
+    out = tvm.runtime.tensor(np.full(spec.output_shape, np.nan, "float32"))
+    arguments = (tvm.runtime.tensor(x), compiled.pack(w), out)
+    function = compiled.executable["conv"]
+    function(*arguments)
+    error = reference.relative_error(out.numpy(), want)
+    if not error <= tolerance(spec, compiled.choice.algorithm):
+        raise SystemExit(f"{spec.key()}: {compiled.choice.config} errs {error:.2e}")
+    return lambda: function(*arguments), error
+
+
+def median_us(call: Callable[[], object], least: int = 10, seconds: float = 0.3) -> tuple:
+    """(median, width of the middle half) of at least `least` calls, in microseconds."""
+    times: list[float] = []
+    while len(times) < least or sum(times) < seconds * 1e6:
+        start = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - start) * 1e6)
+    low, middle, high = statistics.quantiles(times, n=4)
+    return middle, high - low
+
+
+def progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--target", choices=("cuda", "llvm"), default="cuda")
+    parser.add_argument("--configs", type=int, nargs="?", const=100, default=1, metavar="N")
+    parser.add_argument("--ablation", action="store_true", help="CUDA only")
+    parser.add_argument("--only", default="", help="layers whose key contains this, e.g. r7s7")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="rows, written as they come")
+    args = parser.parse_args()
+    specs = [spec for spec in layers(args.batch) if args.only in spec.key()]
+    store = Store([args.json] if args.json else [])
+    run = measured_on_gpu if args.target == "cuda" else measured_on_cpu
+    rows = run(specs, args, store)
+    im2win_tables.print_times(specs, rows, PEERS[args.target])
+    im2win_tables.print_memory(specs, rows)
+    if args.ablation:
+        im2win_tables.print_ablation(specs, rows)
+
+
+if __name__ == "__main__":
+    main()

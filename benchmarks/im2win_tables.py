@@ -1,0 +1,73 @@
+"""The tables of benchmarks/im2win.py: times, memory, ablation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm_winograd import ConvSpec
+from tvm_winograd.bench.rows import Row
+from tvm_winograd.cli.common import print_table
+from tvm_winograd.te import im2win
+
+WITHOUT = "im2win without "
+
+
+def fastest(rows: Sequence[Row], start: str) -> Row | None:
+    timed = [row for row in rows if row.us and row.name.startswith(start)]
+    return min(timed, key=lambda row: row.us or 0.0, default=None)
+
+
+def title(spec: ConvSpec) -> str:
+    return f"{spec.c}, {spec.h}² -> {spec.k}, {spec.r}x{spec.s}/{spec.stride}"
+
+
+def print_times(specs: list[ConvSpec], rows: list[Row], others: Sequence[str]) -> None:
+    """Default and best of im2win beside the others: us (TFLOP/s of the direct convolution)."""
+    columns = {"im2win": "ours im2win", **{name: f"ours {name}" for name in others}}
+    columns |= {"cuDNN": "cudnn "} if any(row.provider == "cudnn" for row in rows) else {}
+    lines = []
+    for spec in specs:
+        mine = [row for row in rows if row.spec == spec.key() and WITHOUT not in row.name]
+        default = next((row for row in mine if row.name == "ours im2win"), None)
+        picked = [default, *(fastest(mine, start) for start in columns.values())]
+        cells = [f"{r.us:.1f} ({r.tflops:.2f})" if r and r.us else "" for r in picked]
+        error = f"{default.error:.1e}" if default and default.error else ""
+        best = picked[-1].variant if picked[-1] and picked[-1].provider == "cudnn" else ""
+        lines.append([title(spec), *cells, error, best])
+    heads = ["layer", "default", *(f"best {name}" for name in columns), "error", "cuDNN's"]
+    print_table(f"{where(rows)}: us (TFLOP/s)", heads, lines)
+
+
+def print_memory(specs: list[ConvSpec], rows: list[Row]) -> None:
+    """Workspaces in MiB, and what the transforms alone need by definition."""
+    lines = []
+    for spec in specs:
+        mine = [row for row in rows if row.spec == spec.key() and WITHOUT not in row.name]
+        used = [fastest(mine, start) for start in ("ours im2win", "ours im2col", "cudnn ")]
+        sizes = [row.workspace_bytes if row else None for row in used]
+        defined = [4 * im2win.footprint(spec), 4 * im2win.im2col_footprint(spec)]
+        cells = ["" if size is None else f"{size / 2**20:.1f}" for size in (*defined, *sizes)]
+        lines.append([title(spec), *cells, f"{defined[1] / defined[0]:.2f}"])
+    columns = [
+        "layer", "windows", "im2col's matrix", "im2win needs", "im2col needs",
+        "cuDNN's fastest needs", "matrix / windows",
+    ]  # fmt: skip
+    print_table(f"{where(rows)}: MiB beside input, weights and output", columns, lines)
+
+
+def print_ablation(specs: list[ConvSpec], rows: list[Row]) -> None:
+    """us with everything, then how many times slower without one optimisation."""
+    names = list(dict.fromkeys(row.variant for row in rows if WITHOUT in row.name))
+    lines = []
+    for spec in specs:
+        mine = {row.variant: row.us for row in rows if row.spec == spec.key()}
+        full = mine.get("im2win")
+        if full:
+            slower = [f"{us / full:.2f}" if (us := mine.get(name)) else "" for name in names]
+            lines.append([title(spec), f"{full:.1f}", *slower])
+    heads = [name.removeprefix("im2win ") for name in names]
+    print_table(f"{where(rows)}: times as slow", ["layer", "us", *heads], lines)
+
+
+def where(rows: list[Row]) -> str:
+    return f"{rows[0].gpu}, batch {ConvSpec.from_key(rows[0].spec).n}"
