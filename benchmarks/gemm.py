@@ -27,9 +27,9 @@ from typing import Any
 
 from tvm_winograd import ConvSpec, Epilogue, build, env
 from tvm_winograd.cli.common import print_table
-from tvm_winograd.conv import schedule_function
 from tvm_winograd.cuda_timing import CudaTimer, Plan
 from tvm_winograd.gpu import Gpu, gpu_for, make_target
+from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.select import Choice, kernels_of
 from tvm_winograd.tolerances import tolerance
 from tvm_winograd.tuning import provenance
@@ -73,13 +73,16 @@ def layers(n: int) -> list[ConvSpec]:
     return list(dict.fromkeys(out))
 
 
-def compile_candidate(spec: ConvSpec, epilogue: Epilogue, choice: Choice, arch: str, path: Path):
-    """Runs in a worker process; returns the library's path."""
+def compile_candidate(
+    spec: ConvSpec, epilogue: Epilogue, algorithm: str, config: Any, arch: str, path: Path
+) -> Path:
+    """Runs in a worker process, to which no kernel can be sent; returns the library's path."""
     gpu = gpu_for(arch)
+    (kernel,) = kernels_of(algorithm, gpu)
+    choice = Choice(kernel, config, "explicit", "benchmark")
     with make_target(gpu):
-        func = choice.kernel.prim_func(spec, epilogue, choice.config)
-        done, _ = schedule_function(func, choice, gpu)
-    made = build.build(done, gpu, pipeline="tir", pass_config=choice.kernel.pass_config)
+        done, _ = schedule_function(kernel.prim_func(spec, epilogue, config), choice, gpu)
+    made = build.build(done, gpu, pipeline="tir", pass_config=kernel.pass_config)
     return build.export(made, path)
 
 
@@ -194,7 +197,8 @@ def measured(
             jobs.append((spec, []))
             for j, choice in enumerate(candidates(spec, args.algorithm, gpu, args.configs)):
                 path = folder / f"{i}-{j}.so"
-                future = pool.submit(compile_candidate, spec, epilogue, choice, gpu.arch, path)
+                task = (spec, epilogue, choice.algorithm, choice.config, gpu.arch, path)
+                future = pool.submit(compile_candidate, *task)
                 jobs[-1][1].append((choice, future))
         for spec, found in jobs:
             layer = Layer(spec, epilogue, timer, plan)

@@ -26,18 +26,16 @@ def sum_parts(sch: Schedule, config: Product, gpu: Gpu, layout: str) -> None:
     """The parts of 4 accumulators to registers, all loads in flight, their sum, the output."""
     out, total = sch.get_sblock("gemm_O"), sch.get_sblock("gemm_S")
     g, kb, k1, k0, k2, pb, p1, p0, p2 = sch.get_loops(out)
-    k, p = sch.fuse(g, kb, k1, k0, k2), sch.fuse(pb, p1, p0)
-    vectors = blocks.extent(sch, k) * blocks.extent(sch, p)
-    inner = [k, p]
-    if layout == "NHWC":  # 32-byte sectors of the output, 64 bytes of the workspace
-        k, k_lane = sch.split(k, [None, min(8, blocks.extent(sch, k))])
-        p, p_lane = sch.split(p, [None, 4])
-        inner = [p, k, k_lane, p_lane]
-        sch.reorder(*inner, p2)
-    warps = _SUM_WARPS
+    filters, pixels = [g, kb, k1, k0, k2], [pb, p1, p0]
+    # Lanes along what is contiguous in the output, by whole loops: with lanes from both sides TVM
+    # loses track of which vectors a thread has.
+    loops = pixels + filters if layout == "NHWC" else filters + pixels
+    sch.reorder(*loops, p2)
+    fused = sch.fuse(*loops)
+    vectors, warps = blocks.extent(sch, fused), _SUM_WARPS
     while warps > 1 and vectors < warps * blocks.WARP * gpu.sms:
         warps //= 2
-    block, rest = sch.split(sch.fuse(*inner), [None, warps * blocks.WARP])
+    block, rest = sch.split(fused, [None, warps * blocks.WARP])
     sch.bind(block, "blockIdx.x")
     turn = blocks.deal(sch, [rest], warps)
     (sch.vectorize if config.store == "pixels" else sch.unroll)(p2)

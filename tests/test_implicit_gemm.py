@@ -150,7 +150,8 @@ def test_stem_steps_through_rows_of_taps() -> None:
 
 
 def test_parts_and_float16_compile_without_spills() -> None:
-    spec = dataclasses.replace(STRIDED, dtype="float16", n=1)
+    """In NHWC with three blocks of filters: fused with pixels, TVM lost track of a thread's own."""
+    spec = dataclasses.replace(STRIDED, dtype="float16", n=1, k=96, layout="NHWC")
     config = product.default(spec, SM90)
     assert config.parts == MAX_PARTS
     compile_cleanly(KERNEL, spec, config, "sm_90")

@@ -164,8 +164,11 @@ def prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> Expr:
         g, kb, *k = index[:5]
         p, k = pixel(tiling, index[5:]), kb * z.bk + mixed_radix(tiling.k_tile, k)
         n, h, w = position(spec, p)
-        first = p - index[-1] if tiling.vector else p  # one guard a vector
-        guards = [k < z.filters] * (z.kb * z.bk != z.filters) + [first < z.p] * (z.pb * z.bp != z.p)
+        # A vector is whole or padding: one guard for all of it.
+        first_k = k - index[4] if z.filters % tiling.k_tile[-1] == 0 else k
+        first_p = p - index[-1] if tiling.vector else p
+        guards = [first_k < z.filters] * (z.kb * z.bk != z.filters)
+        guards += [first_p < z.p] * (z.pb * z.bp != z.p)
         return (n, g * z.filters + k, h, w), guards
 
     return scatter(func, spec, epilogue, place, "gemm_O")
