@@ -11,6 +11,10 @@ from tvm_winograd.te.common import ceil_div
 
 from . import blocks
 
+STORES = ("direct", "shared")
+# (multiple of, plus) of words between a filter and the next, a row and the next, of sums in shared
+# memory: lanes "hkhkh" then meet every bank once, if rows have an odd number of words more.
+FILTER_STRIDE, ROW_STRIDE = (8, 2), (2, 1)
 COPIES = ("async", "registers", "plain")
 
 
@@ -37,6 +41,9 @@ class Im2win:
     copies: str = "async"
     buffers: int = 3
     unroll: int = 1024  # multiply-adds of a thread in straight line, at most
+    # A thread stores what it has summed ("direct"; 16 bytes each where rows allow it), or sums go
+    # through "shared" memory, and neighbouring threads store neighbours. Sums of parts are direct.
+    store: str = "direct"
     parts: int = 1  # of C, in blocks of their own; a third kernel adds them
     threads: int = 256  # a block of the transform and of the sum of parts
 
@@ -81,18 +88,26 @@ class Im2win:
     def step_words(self, spec: ConvSpec) -> int:
         """Words of one buffer: weights and windows of a step."""
         z = im2win.sizes(spec, self.tiling)
-        pitch = z.segment + (z.vector - z.segment) % (2 * z.vector)
+        pitch = _aligned(z.segment, 2 * z.vector, z.vector)
         return self.bc * (z.bs * spec.r * self.bk + self.bh * pitch)
 
     def shared_for(self, spec: ConvSpec) -> int:
         """Bytes of shared memory a block."""
-        return 4 * self.buffers * self.step_words(spec) if self.shared else 0
+        main = self.buffers * self.step_words(spec) if self.shared else 0
+        row = _aligned(self.bw, *ROW_STRIDE)
+        sums = self.bk * _aligned(self.bh * row, *FILTER_STRIDE)
+        return 4 * max(main, sums if self.store == "shared" and self.parts == 1 else 0)
 
     def workspace_bytes(self, spec: ConvSpec) -> int:
         """Device memory beside the tensors: the windows, and sums of parts if there are any."""
         z = im2win.sizes(spec, self.tiling)
         sums = self.parts * z.kb * z.bk * z.hb * z.bh * z.wb * z.bw if self.parts > 1 else 0
         return 4 * (z.workspace + sums)
+
+
+def _aligned(words: int, factor: int, offset: int) -> int:
+    """The least stride of at least `words` that is `offset` more than a multiple of `factor`."""
+    return words + (offset - words) % factor
 
 
 def illegal(config: Im2win, spec: ConvSpec, hw: Hardware) -> str | None:
@@ -138,6 +153,8 @@ def _malformed(config: Im2win) -> str | None:
 def _malformed_copies(config: Im2win) -> str | None:
     if config.copies not in COPIES:
         return f"copies={config.copies!r}: {', '.join(COPIES)}"
+    if config.store not in STORES:
+        return f"store={config.store!r}: {', '.join(STORES)}"
     if config.shared and (config.copies == "async") != (config.buffers > 1):
         return f'buffers={config.buffers} with copies={config.copies!r}: 2 or more if "async", or 1'
     if config.bs < 0:

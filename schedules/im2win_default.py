@@ -39,7 +39,7 @@ def default(spec: ConvSpec, gpu: Gpu) -> Im2win:
         config = config if illegal(smaller, spec, gpu) else smaller
     while config.buffers > 2 and config.shared_for(spec) > gpu.shared_per_sm // 4:
         config = replace(config, buffers=config.buffers - 1)
-    return replace(config, parts=_parts(config, spec, gpu))
+    return replace(config, parts=_parts(config, spec, gpu), store=_store(config, spec))
 
 
 def configs(spec: ConvSpec, hw: Hardware) -> list[Im2win]:
@@ -53,6 +53,7 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Im2win]:
     out += [replace(c, bc=bc) for c in out[:4] for bc in (1, 2, 4, 8)]
     out += [replace(first, bs=bs) for bs in range(2, spec.s) if bs * spec.r <= 64]
     out += [replace(first, unroll=n) for n in (512, 2048, 4096)]
+    out += [replace(c, store="direct" if c.store == "shared" else "shared") for c in out[:4]]
     out += [replace(first, parts=n) for n in (1, 2, 4, 8, 16)]
     if first.copies == "async":
         out += [replace(c, buffers=n) for c in out[:4] for n in (2, 3, 4)]
@@ -118,6 +119,14 @@ def _cost(spec: ConvSpec, th: int, tw: int) -> float:
     columns = (tw - 1) * spec.stride + (spec.s - 1) * spec.dilation + 1
     loads = th * min(columns, tw * spec.s) + 2 * spec.s
     return padding * (1 + loads / (8 * th * tw * spec.s))
+
+
+def _store(config: Im2win, spec: ConvSpec) -> str:
+    """Direct where a thread's stores are whole 16-byte vectors."""
+    if spec.layout == "NHWC":
+        return "shared" if spec.k % config.bk else "direct"
+    aligned = spec.layout == "NCHW" and spec.ow % config.bw == 0 and config.tw % 4 == 0
+    return "direct" if aligned else "shared"
 
 
 def _parts(config: Im2win, spec: ConvSpec, gpu: Gpu) -> int:

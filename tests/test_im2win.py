@@ -43,6 +43,8 @@ LAYERS = {
 CONFIGS = [
     *(config for _, config in ablation(Im2win())),
     Im2win(parts=3),
+    Im2win(store="shared"),
+    Im2win(store="shared", bh=1, bw=64, lanes="wkwkw"),
     Im2win(bh=1, bw=64, lanes="wkwkw"),
     Im2win(bk=96, bh=16, bw=5, th=2, tw=5, bs=2, bc=1),
     Im2win(bh=4, bw=16, lanes="hkwkh", unroll=1, buffers=2),
@@ -185,6 +187,7 @@ def test_only_who_asks_gets_it() -> None:
         ({"buffers": 1}, "sm_90", "buffers=1"),
         ({"buffers": 64}, "sm_90", "shared memory"),
         ({"copies": "tma"}, "sm_90", "async, registers, plain"),
+        ({"store": "tma"}, "sm_90", "direct, shared"),
         ({"tw": 32, "bw": 32}, "sm_90", "registers"),
         ({"bs": 4}, "sm_90", "the filter has 3 columns"),
         ({"bc": 0}, "sm_90", "positive integer"),
