@@ -131,6 +131,18 @@ def _bad_buffers(config: Product) -> str | None:
             f"buffers={config.buffers} with weights={config.weights!r}, inputs={config.inputs!r}: "
             "1 with weights, 2 with inputs in registers, else 2 or more"
         )
+    return _uneven(config)
+
+
+def _uneven(config: Product) -> str | None:
+    """What waits in registers must be the same for all threads, or it waits in local memory."""
+    shares = []
+    if config.weights == "registers":
+        shares.append(config.bc * config.bk / 4)
+    if "registers" in (config.weights, config.inputs):
+        shares.append(config.bc * config.bp / (4 if config.inputs == "workspace" else 1))
+    if any(share % config.threads for share in shares):
+        return f"bc={config.bc}: {config.threads} threads cannot share a step through registers"
     return None
 
 
@@ -138,6 +150,8 @@ def _bad_access(config: Product, spec: ConvSpec) -> str | None:
     """None, or why the data of `spec` cannot move like that."""
     if config.inputs.startswith("async") and spec.dtype != "float32":
         return f"inputs={config.inputs!r}: cp.async cannot convert {spec.dtype} to {spec.acc}"
+    if config.inputs == "registers" and spec.layout == "NHWC" and config.threads % (4 * config.bc):
+        return f"bc={config.bc}: a thread of {config.threads} would gather several channels (NHWC)"
     if config.inputs == "async16" and not gemm.input_consecutive(spec):
         return 'inputs="async16": 4 pixels of this input are no aligned neighbours in memory'
     if config.inputs == "async16" and config.store != "pixels":

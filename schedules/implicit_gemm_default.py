@@ -135,7 +135,7 @@ def _fit(tile: Implicit, spec: ConvSpec, gpu: Gpu) -> Implicit:
     if not gpu.has_async_copy:
         return _through_registers(config)
     if spec.dtype != "float32":
-        return replace(config, inputs="registers", buffers=2)
+        return replace(config, inputs="registers", buffers=2, bc=8)
     if gemm.input_consecutive(spec):
         return replace(config, inputs="async16")
     return config
@@ -154,5 +154,4 @@ def _shaped(tile: Implicit, spec: ConvSpec) -> Implicit:
 
 
 def _through_registers(config: Implicit) -> Implicit:
-    bc = min(config.bc, 8)
-    return replace(config, weights="registers", inputs="registers", buffers=1, bc=bc)
+    return replace(config, weights="registers", inputs="registers", buffers=1, bc=8)

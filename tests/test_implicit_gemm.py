@@ -42,7 +42,7 @@ CONFIGS = [
 WORKSPACE = [
     Im2col(),
     Im2col(parts=3, bk=32, tk=4, lanes="ppkkp"),
-    Im2col(weights="registers", buffers=1, bc=9, taps_inner=True),
+    Im2col(weights="registers", buffers=1, taps_inner=True),
 ]
 
 
@@ -195,6 +195,7 @@ def test_default_comes_first_and_every_config_is_legal() -> None:
         (Im2col(inputs="async4"), "sm_90", "workspace"),
         (Implicit(weights="registers", buffers=1), "sm_90", "one pipeline"),
         (Implicit(buffers=1), "sm_90", "buffers=1"),
+        (Implicit(inputs="registers", buffers=2, bk=128, bc=7), "sm_90", "cannot share"),
         (Implicit(store="rows"), "sm_90", "one of"),
         (Implicit(store="pixels"), "sm_90", "neighbours"),
         (Implicit(store="filters"), "sm_90", "NHWC"),
@@ -222,6 +223,10 @@ def test_shared_bytes_is_what_the_launch_asks_for() -> None:
 
 def test_illegal_depends_on_the_convolution() -> None:
     assert "one empty" in (KERNEL.illegal(Implicit(parts=9), RAGGED_1X1, SM90) or "")
+    seven = Implicit(inputs="registers", buffers=2, bc=7)
+    assert KERNEL.illegal(seven, STRIDED, SM90) is None
+    nhwc = dataclasses.replace(STRIDED, layout="NHWC")
+    assert "several channels" in (KERNEL.illegal(seven, nhwc, SM90) or "")
     half = dataclasses.replace(STRIDED, dtype="float16")
     assert "convert float16" in (KERNEL.illegal(Implicit(), half, SM90) or "")
 
