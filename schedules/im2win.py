@@ -6,7 +6,7 @@
     sum          with `parts` of C only: their sums -> O, first to last, then the epilogue
 
     U       global  (Kb, t, tk/4, bk/tk, 4)        shared  (bc * bs * R, tk/4, bk/tk, 4) a step
-    I       global  (C, rows, W * R)               shared  (bc, th, bh/th, segment) a step
+    I       global  (C, rows, W * R)               shared  (bc * bh, segment) a step
 
 A block reads from each of its rows a segment of neighbours. A thread takes the columns of its run
 of tw pixels once for each filter row, (tw - 1) * stride + S words for tw * S products and tk
@@ -171,19 +171,19 @@ def _fragments(sch: Schedule, y: Block, r: Loop, s: Loop) -> Block:
 def _stage_operands(sch: Schedule, config: Im2win, fragment: Block, step: Loop) -> None:
     """Windows and weights of a step to shared memory."""
     windows, weights = sch.get_sblock("win_T"), sch.cache_read(fragment, 0, "shared.dyn")
-    sch.set_scope(windows, 0, "shared.dyn")
     vector = blocks.extent(sch, sch.get_loops(windows)[-1])
-    copies = [(windows, 2, vector), (weights, 3, config.k_vector)]
     stage, order = [0, 0, config.buffers - 1], [0, 1, 2]
+    copies = [(windows, 2, vector), (weights, 3, config.k_vector)]
     if config.copies == "registers":
-        loads = [sch.cache_read(block, 0, "local") for block, _, _ in copies]
-        copies[1:1] = [(loads[0], 1, vector)]
-        copies.append((loads[1], 3, config.k_vector))
+        store, load = sch.cache_write(windows, 0, "local"), sch.cache_read(weights, 0, "local")
+        copies = [(store, 2, vector), *copies, (load, 3, config.k_vector)]
         stage, order = [0, 1, 0, 1, 1], [2, 0, 3, 1, 4]
+        windows = store
+    sch.set_scope(windows, 0, "shared.dyn")
     for copy, inner, size in copies:
         loops = blocks.move(sch, copy, step)
         _deal_rows(sch, config, loops[:-inner], loops[-inner:], size)
-    sch.storage_align(windows, 0, 5, 2 * vector, vector)
+    sch.storage_align(windows, 0, 3, 2 * vector, vector)
     if config.copies == "plain":
         return
     if config.copies == "async":

@@ -19,23 +19,23 @@ _ENOUGH = 3  # blocks an SM that fill the GPU
 _STEP_WORDS = 8192  # of a step in shared memory, at most: two buffers are 64 KB
 _STAGED_WORDS = 40  # of a step on the way through a thread's registers, at most
 _STEP_PRODUCTS = 18  # of a sum in a step, at least, as far as whole filter rows allow it
-_REGISTERS = Im2win(copies="registers", buffers=1)
+_FILTERS = (64, 96, 32)  # of a block; those before win where they need no more padding
 # Rows and columns of a thread.
 _RUNS = (*((1, tw) for tw in range(6, 14)), (2, 4), (2, 5), (2, 6), (4, 2), (8, 1))
 
 
 def portable(spec: ConvSpec) -> Im2win:
     """For any GPU since sm_75, in 48 KB: what PTX for unknown GPUs is made of."""
-    return _tile(spec, _REGISTERS)
+    return _without_async(spec)
 
 
 def default(spec: ConvSpec, gpu: Gpu) -> Im2win:
     """The tile of most reuse, C in parts where its blocks would not fill `gpu`."""
-    base = Im2win() if gpu.has_async_copy else _REGISTERS
-    config = _tile(spec, base)
+    tile = _with_async if gpu.has_async_copy else _without_async
+    config = tile(spec)
     z = im2win.sizes(spec, config.tiling)
     if z.kb * z.hb * z.wb < _ENOUGH * gpu.sms:
-        smaller = _tile(spec, base, filters=(32,))
+        smaller = tile(spec, (32,))
         config = config if illegal(smaller, spec, gpu) else smaller
     while config.buffers > 2 and config.shared_for(spec) > gpu.shared_per_sm // 4:
         config = replace(config, buffers=config.buffers - 1)
@@ -92,7 +92,20 @@ def _blocks(first: Im2win) -> list[dict[str, Any]]:
     ]
 
 
-def _tile(spec: ConvSpec, base: Im2win, filters: tuple[int, ...] = (64, 96, 32)) -> Im2win:
+def _with_async(spec: ConvSpec, filters: tuple[int, ...] = _FILTERS) -> Im2win:
+    return _tile(spec, Im2win(), filters)
+
+
+def _without_async(spec: ConvSpec, filters: tuple[int, ...] = _FILTERS) -> Im2win:
+    """A step ahead in registers if whole filter rows fit there, else when they are needed."""
+    ahead = _tile(spec, Im2win(copies="registers", buffers=1), filters)
+    few = ahead.step_words(spec) <= _STAGED_WORDS * ahead.conv_threads
+    if few and ahead.bk != 96:
+        return ahead
+    return _tile(spec, Im2win(copies="plain", buffers=1), filters)
+
+
+def _tile(spec: ConvSpec, base: Im2win, filters: tuple[int, ...]) -> Im2win:
     """`base` with the run of columns, filters and products of a step that suit the layer."""
     th, tw = min(_RUNS, key=lambda run: _cost(spec, *run))
     bk = min(filters, key=lambda bk: ceil_div(spec.k, bk) * bk)
@@ -105,10 +118,8 @@ def _tile(spec: ConvSpec, base: Im2win, filters: tuple[int, ...] = (64, 96, 32))
 
 def _columns(spec: ConvSpec, config: Im2win) -> int:
     """Filter columns of a step: as many as fit, few of them padding; 0 is all."""
-    words = _STEP_WORDS
-    if config.copies == "registers":
-        words = _STAGED_WORDS * config.conv_threads
-    fits = [bs for bs in range(1, spec.s + 1) if replace(config, bs=bs).step_words(spec) <= words]
+    columns = range(1, spec.s + 1)
+    fits = [bs for bs in columns if replace(config, bs=bs).step_words(spec) <= _STEP_WORDS]
     bs = min(fits or [1], key=lambda bs: ceil_div(spec.s, bs) * (bs + 1))
     return bs % spec.s
 

@@ -189,6 +189,7 @@ def test_only_who_asks_gets_it() -> None:
         ({"copies": "tma"}, "sm_90", "async, registers, plain"),
         ({"store": "tma"}, "sm_90", "direct, shared"),
         ({"tw": 32, "bw": 32}, "sm_90", "registers"),
+        ({"bk": 96, "copies": "registers", "buffers": 1}, "sm_90", "power of 2"),
         ({"bs": 4}, "sm_90", "the filter has 3 columns"),
         ({"bc": 0}, "sm_90", "positive integer"),
         ({"threads": 48}, "sm_90", "whole warps"),

@@ -247,21 +247,23 @@ def _direct(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[...,
 def _staged(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[..., Expr]:
     """The same through win_T, whole vectors of a block's rows, and win_F, a thread's columns."""
     z, run = sizes(spec, tiling), tiling.w_tile[-1]
-    outer = (z.steps, tiling.c_tile, z.hb, z.wb, *tiling.h_tile)
 
-    def tile(step: Expr, ci: Expr, hb: Expr, wb: Expr, *rest: Expr) -> Expr:
-        *h, q, lane = rest
-        row = hb * z.bh + mixed_radix(tiling.h_tile, h)
+    def tile(step: Expr, hb: Expr, wb: Expr, line: Expr, q: Expr, lane: Expr) -> Expr:
+        c, row = _channel(z, tiling, step, line // z.bh), hb * z.bh + line % z.bh
         start = (wb * z.bw * spec.stride + step % z.sb * z.bs * spec.dilation) * spec.r
-        return windows[_channel(z, tiling, step, ci), row, start + q * z.vector + lane]
+        return windows[c, row, start + q * z.vector + lane]
 
-    shared = te.compute((*outer, z.segment // z.vector, z.vector), tile, name="win_T")
+    lines, vectors = tiling.c_tile * z.bh, z.segment // z.vector
+    shared = te.compute((z.steps, z.hb, z.wb, lines, vectors, z.vector), tile, name="win_T")
+    outer = (z.steps, tiling.c_tile, z.hb, z.wb, *tiling.h_tile)
 
     def fragment(*index: Expr) -> Expr:
         *block, x, r = index
+        step, ci, hb, wb, *h = block[: len(outer)]
         w = mixed_radix(tiling.w_tile[:-1], block[len(outer) :])
         q = (w * run * spec.stride + x) * spec.r + r
-        return shared[(*block[: len(outer)], q // z.vector, q % z.vector)]
+        line = ci * z.bh + mixed_radix(tiling.h_tile, h)
+        return shared[step, hb, wb, line, q // z.vector, q % z.vector]
 
     columns = (run - 1) * spec.stride + (z.bs - 1) * spec.dilation + 1
     local = te.compute((*outer, *tiling.w_tile[:-1], columns, spec.r), fragment, name="win_F")
