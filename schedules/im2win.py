@@ -173,16 +173,17 @@ def _stage_operands(sch: Schedule, config: Im2win, fragment: Block, step: Loop) 
     windows, weights = sch.get_sblock("win_T"), sch.cache_read(fragment, 0, "shared.dyn")
     vector = blocks.extent(sch, sch.get_loops(windows)[-1])
     stage, order = [0, 0, config.buffers - 1], [0, 1, 2]
-    copies = [(windows, 2, vector), (weights, 3, config.k_vector)]
+    # block, its loops over rows end, those over neighbours start, words of an access
+    copies = [(windows, 4, 4, vector), (weights, 2, 3, config.k_vector)]
     if config.copies == "registers":
         store, load = sch.cache_write(windows, 0, "local"), sch.cache_read(weights, 0, "local")
-        copies = [(store, 2, vector), *copies, (load, 3, config.k_vector)]
+        copies = [(store, 4, 4, vector), *copies, (load, 2, 3, config.k_vector)]
         stage, order = [0, 1, 0, 1, 1], [2, 0, 3, 1, 4]
         windows = store
     sch.set_scope(windows, 0, "shared.dyn")
-    for copy, inner, size in copies:
+    for copy, end, start, size in copies:
         loops = blocks.move(sch, copy, step)
-        _deal_rows(sch, config, loops[:-inner], loops[-inner:], size)
+        _deal_rows(sch, config, loops[:end], loops[end:start], loops[start:], size)
     sch.storage_align(windows, 0, 3, 2 * vector, vector)
     if config.copies == "plain":
         return
@@ -193,29 +194,36 @@ def _stage_operands(sch: Schedule, config: Im2win, fragment: Block, step: Loop) 
 
 
 def _deal_rows(
-    sch: Schedule, config: Im2win, rows: list[Loop], words: list[Loop], vector: int
+    sch: Schedule,
+    config: Im2win,
+    rows: list[Loop],
+    outer: list[Loop],
+    words: list[Loop],
+    vector: int,
 ) -> None:
-    """Rows of neighbours to threads, whole vectors each; neighbours to neighbours.
+    """Rows of words to threads, whole vectors each; neighbours to neighbours.
 
     In two dimensions: a thread's turns then differ by constants, while a flat count would need a
-    division for each, and an address to keep.
+    division for each and an address to keep, and TVM would not see which words are a thread's.
+
+    Args:
+        outer: loops that every thread runs in full.
     """
     row, word = sch.fuse(*rows), sch.fuse(*words)
     count, vectors = blocks.extent(sch, row), ceil_div(blocks.extent(sch, word), vector)
-    across = [(warps, lanes) for warps, lanes in _widths(config.warps)]
 
     def turns(width: tuple[int, int]) -> int:
         along = width[0] * width[1]
         return ceil_div(vectors, along) * ceil_div(count, config.conv_threads // along)
 
-    w_warps, w_lanes = min(across, key=turns)
+    w_warps, w_lanes = min(_widths(config.warps), key=turns)
     row_turn, row_warp, row_lane = sch.split(
         row, [None, config.warps // w_warps, blocks.WARP // w_lanes]
     )
     turn, warp, lane, inner = sch.split(word, [None, w_warps, w_lanes, vector])
-    sch.reorder(row_warp, warp, row_lane, lane, row_turn, turn, inner)
+    sch.reorder(row_warp, warp, row_lane, lane, *outer, row_turn, turn, inner)
     blocks.bind_warps(sch, sch.fuse(row_warp, warp), sch.fuse(row_lane, lane))
-    blocks.unroll(sch, row_turn, turn)
+    blocks.unroll(sch, *outer, row_turn, turn)
     sch.vectorize(inner)
 
 

@@ -157,10 +157,6 @@ def _malformed_copies(config: Im2win) -> str | None:
         return f"store={config.store!r}: {', '.join(STORES)}"
     if config.shared and (config.copies == "async") != (config.buffers > 1):
         return f'buffers={config.buffers} with copies={config.copies!r}: 2 or more if "async", or 1'
-    filters = config.grid_tile[0]
-    if config.shared and config.copies == "registers" and filters & (filters - 1):
-        # TVM does not see which few of its words a thread needs, and keeps all in local memory
-        return f'{filters} threads along filters with copies="registers": a power of 2 is needed'
     if config.bs < 0:
         return f"bs={config.bs}: filter columns of a step, or 0 for all, are needed"
     return None

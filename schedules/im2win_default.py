@@ -99,8 +99,7 @@ def _with_async(spec: ConvSpec, filters: tuple[int, ...] = _FILTERS) -> Im2win:
 def _without_async(spec: ConvSpec, filters: tuple[int, ...] = _FILTERS) -> Im2win:
     """A step ahead in registers if whole filter rows fit there, else when they are needed."""
     ahead = _tile(spec, Im2win(copies="registers", buffers=1), filters)
-    few = ahead.step_words(spec) <= _STAGED_WORDS * ahead.conv_threads
-    if few and ahead.bk != 96:
+    if ahead.step_words(spec) <= _STAGED_WORDS * ahead.conv_threads:
         return ahead
     return _tile(spec, Im2win(copies="plain", buffers=1), filters)
 
