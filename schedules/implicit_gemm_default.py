@@ -29,6 +29,7 @@ _OTHERS = (
     Implicit(bk=32, bp=128, tk=4, lanes="ppkkp"),
     Implicit(bk=32, bp=32, tk=4, lanes="pkkkp"),
 )
+_MOST = 24  # candidates
 # What time is made of, in clocks of an SM: instructions that its four schedulers issue, one a
 # clock and warp; the latency of a step, where few warps hide it; bytes from L2; the filling and
 # draining of a round of blocks; for parts, the second kernel.
@@ -71,7 +72,7 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Implicit]:
     if first.buffers > 2:
         out += [replace(first, buffers=6), replace(first, inputs="registers", buffers=2)]
     out += [replace(first, parts=n) for n in (first.parts // 2, 2 * first.parts) if n]
-    return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None]
+    return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None][:_MOST]
 
 
 def im2col_configs(spec: ConvSpec, hw: Hardware) -> list[Im2col]:
