@@ -33,7 +33,7 @@ from tvm import te, tirx
 from ..errors import UnsupportedError
 from ..shapes import ConvSpec, Epilogue
 from . import common
-from .common import Expr, ceil_div, mixed_radix, product
+from .common import Expr, ceil_div, mixed_radix, product, unmix
 from .store import scatter
 
 Window = Callable[[Expr, Expr, Expr, Expr], Expr]
@@ -78,11 +78,6 @@ class Sizes:
     pitch: int  # words of a row of I
 
     @property
-    def terms(self) -> int:
-        """Products of one sum, without padding to whole steps."""
-        return self.c_pad * self.bs * self.sb
-
-    @property
     def workspace(self) -> int:
         """Elements of I."""
         return self.c_pad * self.hb * self.bh * self.pitch
@@ -93,17 +88,12 @@ def sizes(spec: ConvSpec, tiling: Tiling) -> Sizes:
     rows, wb, bs = spec.n * spec.oh, ceil_div(spec.ow, bw), tiling.s_tile or spec.s
     sb, c_unit = ceil_div(spec.s, bs), tiling.c_tile * tiling.parts
     c_pad = ceil_div(spec.c, c_unit) * c_unit
-    starts = [bw * spec.stride * spec.r] * (wb > 1) + [bs * spec.dilation * spec.r] * (sb > 1)
-    vector = math.gcd(4, *starts)
-    columns = (bw - 1) * spec.stride + (bs - 1) * spec.dilation + 1
-    segment = ceil_div(columns * spec.r, vector) * vector
-    last = sum(
-        step * (count - 1)
-        for step, count in zip(
-            (bw * spec.stride * spec.r, bs * spec.dilation * spec.r), (wb, sb), strict=True
-        )
-    )
-    pitch = ceil_div(last + segment, 4) * 4 if tiling.staged else last + columns * spec.r
+    # words between the starts of a block's and the next one's, a step's and the next one's windows
+    block, step = bw * spec.stride * spec.r, bs * spec.dilation * spec.r
+    vector = math.gcd(4, *([block] * (wb > 1) + [step] * (sb > 1)))
+    words = ((bw - 1) * spec.stride + (bs - 1) * spec.dilation + 1) * spec.r
+    segment, last = ceil_div(words, vector) * vector, block * (wb - 1) + step * (sb - 1)
+    pitch = ceil_div(last + segment, 4) * 4 if tiling.staged else last + words
     return Sizes(
         rows, ceil_div(spec.k, bk), ceil_div(rows, bh), wb, bk, bh, bw, bs, sb, c_pad,
         c_pad // tiling.c_tile * sb, vector, segment, pitch,
@@ -158,12 +148,10 @@ def weight_func(spec: ConvSpec, tiling: Tiling) -> Expr:
     w = te.placeholder(spec.weight_shape, spec.dtype, name="W")
 
     def compute(kb: Expr, t: Expr, *ki: Expr) -> Expr:
-        step, rest = t // (tiling.c_tile * z.bs * spec.r), t % (tiling.c_tile * z.bs * spec.r)
         if tiling.channels_last:
-            ci, r, si = rest % tiling.c_tile, rest // tiling.c_tile % spec.r, None
-            si = rest // tiling.c_tile // spec.r
+            step, si, r, ci = unmix((z.steps, z.bs, spec.r, tiling.c_tile), t)
         else:
-            ci, si, r = rest // (z.bs * spec.r), rest // spec.r % z.bs, rest % spec.r
+            step, ci, si, r = unmix((z.steps, tiling.c_tile, z.bs, spec.r), t)
         k, c = kb * z.bk + mixed_radix(tiling.k_tile, ki), step // z.sb * tiling.c_tile + ci
         s = step % z.sb * z.bs + si
         inside = tirx.all(k < spec.k, c < spec.c, s < spec.s)
