@@ -1,6 +1,7 @@
 """Hand-written schedules, one file per kernel family; KERNELS lists them, preferred first."""
 
 from . import (
+    depthwise,
     direct_cpu,
     direct_dlight,
     im2win,
@@ -16,6 +17,7 @@ KERNELS = (
     winograd_f4.KERNEL,
     implicit_gemm.KERNEL,
     implicit_gemm.IM2COL,
+    depthwise.KERNEL,
     direct_dlight.KERNEL,
     winograd_cpu.KERNEL,
     direct_cpu.KERNEL,
