@@ -32,7 +32,7 @@ ROOMS = [
     ("logs", ["logs", "log_store", "tune_logs"]),
     ("select", ["select"]),
     ("passes", ["passes"]),
-    ("models", ["numpy_ops", "evaluate", "peers", "frontend"]),
+    ("models", ["numpy_maps", "numpy_ops", "evaluate", "peers", "frontend"]),
     ("build", ["nvrtc", "cubin", "plan", "build", "serial", "artifact", "runtime", "cppflags"]),
     ("compile", ["conv", "compiler"]),
     ("tools", ["preprocess", "verify", "inspect", "env"]),

@@ -11,7 +11,7 @@ import pytest
 from gpu import local_arch
 
 import tvm_winograd
-from tvm_winograd.frontend.builtin import resnet_model
+from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
 from tvm_winograd.verify import verify
 
@@ -27,7 +27,7 @@ def images(count, seed=1):
 
 @pytest.fixture(scope="module")
 def model():
-    return resnet_model(SMALL, "small", batch=3)
+    return builtin_model(SMALL, "small", batch=3)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from torch_resnet import torch_resnet
 
 from tvm_winograd.errors import ModelError
 from tvm_winograd.evaluate import evaluate
-from tvm_winograd.frontend import Model, builtin, load_model, weights
-from tvm_winograd.frontend.builtin import resnet_model
+from tvm_winograd.frontend import Model, builtin, load_model, resnet, weights
+from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
 from tvm_winograd.passes.fold_batch_norm import fold_batch_norm
 from tvm_winograd.peers import torch_conv
@@ -37,7 +38,7 @@ def output(model: Model, x: np.ndarray, **options) -> np.ndarray:
 @pytest.fixture(scope="module", params=[BASIC, BOTTLENECK], ids=["basic", "bottleneck"])
 def trio(request, tmp_path_factory):
     """(built-in, torch network, torch.export program, ONNX file), all with the same weights."""
-    model = resnet_model(request.param, batch=2)
+    model = builtin_model(request.param, batch=2)
     net = torch_resnet(request.param, model.params)
     x = (torch.from_numpy(images(model)),)
     dims = {"x": {0: torch.export.Dim("batch", max=8)}}
@@ -97,7 +98,7 @@ def test_onnx_agrees(trio) -> None:
 
 def test_onnx_of_the_new_exporter(tmp_path: Path) -> None:
     """torch's dynamo exporter folds batch norm itself and writes the weights beside the file."""
-    model = resnet_model(DIGITS, batch=2)
+    model = builtin_model(DIGITS, batch=2)
     x = images(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -127,13 +128,25 @@ def test_model_contract() -> None:
     ]
     assert list(model.params)[:2] == ["conv1.weight", "bn1.weight"]
     assert "layer2.0.downsample.1.running_var" in model.params
-    assert load_model(model) is model
+    assert load_model(model) is model and load_model(model, batch=4) is model
     with pytest.raises(ModelError, match="batch 4, not 2"):
-        load_model(model, batch=2)
+        load_model(replace(model, rebuild=None), batch=2)
+
+
+def test_the_same_model_at_another_batch(trio) -> None:
+    builtin_, _, exported, file = trio
+    for model in (builtin_, load_model(exported, batch=2), load_model(file, batch=2)):
+        other = load_model(replace(model, params=dict(model.params)), batch=3)
+        assert other.batch == 3 and other.outputs[0].shape == (3, 10)
+        assert (other.name, list(other.params)) == (model.name, list(model.params))
+        assert all(other.params[name] is array for name, array in model.params.items())
+        x = images(other)
+        want = np.concatenate([output(model, x[:2]), output(model, x[1:])[1:]])
+        assert relative_error(output(other, x), want) < 1e-12
 
 
 def test_main_branch_comes_before_the_shortcut() -> None:
-    model, names = resnet_model(BASIC), []
+    model, names = builtin_model(BASIC), []
     evaluate(
         model.mod, model.params, [images(model)], "float32", torch_conv,
         on_conv=lambda index, name, *_: names.append(name),
@@ -153,7 +166,7 @@ def test_weights_for_a_file_model(trio, tmp_path: Path) -> None:
 def test_every_builtin_has_torchvisions_shapes() -> None:
     """Parameter counts as published: 11.7, 21.8, 25.6, 44.5, 60.2 million (weights and norms)."""
     counts = {}
-    for name, config in builtin.BUILTINS.items():
+    for name, config in resnet.BUILTINS.items():
         _, shapes = builtin.build(config, 1)
         counts[name] = sum(int(np.prod(s)) for n, s in shapes.items() if "running" not in n)
     assert counts == {

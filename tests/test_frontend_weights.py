@@ -12,7 +12,7 @@ from test_frontend import BOTTLENECK, DIGITS, images, output
 from tvm_winograd.errors import ModelError
 from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import load_model, weights
-from tvm_winograd.frontend.builtin import resnet_model
+from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.peers import torch_conv
 from tvm_winograd.reference import relative_error
 
@@ -33,7 +33,7 @@ def test_calibrated_activations_stay_alive(name: str) -> None:
 
 def test_calibration_does_not_see_the_last_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another machine sums in another order: the statistics must come out the same."""
-    want = resnet_model(BOTTLENECK, seed=7).params
+    want = builtin_model(BOTTLENECK, seed=7).params
     rng = np.random.default_rng(0)
 
     def other_machine(mod, params, inputs, **hooks):
@@ -46,20 +46,20 @@ def test_calibration_does_not_see_the_last_bits(monkeypatch: pytest.MonkeyPatch)
         return evaluate(mod, params, inputs, conv=conv, **hooks)
 
     monkeypatch.setattr(weights, "evaluate", other_machine)
-    got = resnet_model(BOTTLENECK, seed=7).params
+    got = builtin_model(BOTTLENECK, seed=7).params
     for name, array in want.items():
         np.testing.assert_array_equal(got[name], array, err_msg=name)
-    other = resnet_model(BOTTLENECK, seed=8).params["fc.weight"]
+    other = builtin_model(BOTTLENECK, seed=8).params["fc.weight"]
     assert not np.array_equal(other, want["fc.weight"])
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
 def test_weights_file(tmp_path: Path, suffix: str) -> None:
-    params = resnet_model(DIGITS, seed=5).params
+    params = builtin_model(DIGITS, seed=5).params
     arrays = {**params, "bn1.num_batches_tracked": np.array(7)}
     path = tmp_path / f"w{suffix}"
     (save_file if suffix == ".safetensors" else lambda a, p: np.savez(p, **a))(arrays, path)
-    model = resnet_model(DIGITS, weights=path)
+    model = builtin_model(DIGITS, weights=path)
     assert list(model.params) == list(params)
     for name, array in params.items():
         np.testing.assert_array_equal(model.params[name], array)
@@ -68,14 +68,14 @@ def test_weights_file(tmp_path: Path, suffix: str) -> None:
 
 
 def test_wrong_weights_are_listed(tmp_path: Path) -> None:
-    params = dict(resnet_model(DIGITS).params)
+    params = dict(builtin_model(DIGITS).params)
     params["extra"] = params.pop("bn1.bias")
     params["fc.weight"] = params["fc.weight"].T
     params["fc.bias"] = params["fc.bias"].astype("float16")
     path = tmp_path / "w.npz"
     np.savez(path, **params)
     with pytest.raises(ModelError) as error:
-        resnet_model(DIGITS, weights=path)
+        builtin_model(DIGITS, weights=path)
     for words in (
         "missing: bn1.bias",
         "unexpected: extra",

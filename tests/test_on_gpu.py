@@ -14,7 +14,7 @@ import tvm_winograd
 from tvm_winograd import ConvSpec
 from tvm_winograd.build import export
 from tvm_winograd.cubin import device_blobs
-from tvm_winograd.frontend.builtin import resnet_model
+from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
 from tvm_winograd.verify import verify
 
@@ -60,7 +60,7 @@ def test_the_blob_in_the_library_disassembles(tmp_path):
 @pytest.mark.parametrize("block", ["basic", "bottleneck"])
 def test_network(block, tmp_path):
     config = ResNetConfig(block, (1, 2), 10, 3, 33, (16, 24))
-    model = resnet_model(config, "small", batch=3)
+    model = builtin_model(config, "small", batch=3)
     artifact = tvm_winograd.compile(
         model, target="cuda", arch=local_arch(), output=tmp_path / "a", ptx=False
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tvm_winograd
-from tvm_winograd.frontend.builtin import resnet_model
+from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
 
 torch = pytest.importorskip("torch")
@@ -42,7 +42,7 @@ def test_digits_accuracy_is_unchanged(tmp_path):
     with torch.no_grad():
         theirs = net(torch.from_numpy(images[:TEST])).numpy().argmax(1)
 
-    model = resnet_model(CONFIG, "digits", batch=TEST, weights=weights)
+    model = builtin_model(CONFIG, "digits", batch=TEST, weights=weights)
     for algorithm in ("auto", "winograd"):
         artifact = tvm_winograd.compile(model, output=tmp_path / algorithm, algorithm=algorithm)
         ours = artifact.run(np.ascontiguousarray(images[:TEST])).argmax(1)

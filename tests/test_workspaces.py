@@ -14,7 +14,7 @@ from tvm_winograd import ConvSpec, cli, compiler, nvrtc, reference
 from tvm_winograd.build import build, export
 from tvm_winograd.compiler import make_chooser
 from tvm_winograd.conv import scheduled
-from tvm_winograd.frontend.builtin import resnet_model
+from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
 from tvm_winograd.gpu import gpu_for, host_cpu, make_target
 from tvm_winograd.passes import pipeline
@@ -90,7 +90,7 @@ def test_tiles_inside_threads_are_no_workspaces():
 
 
 def test_a_network_gives_the_same_bits(monkeypatch):
-    model, cpu = resnet_model(SMALL, "small", batch=2), host_cpu()
+    model, cpu = builtin_model(SMALL, "small", batch=2), host_cpu()
     x = np.random.default_rng(1).standard_normal(model.inputs[0].shape).astype("float32")
 
     def run(made):
@@ -105,7 +105,7 @@ def test_a_network_gives_the_same_bits(monkeypatch):
 
 
 def test_plan_of_a_cuda_network():
-    made = lowered(resnet_model(SMALL, "small", batch=2), GPU, "winograd-f4")
+    made = lowered(builtin_model(SMALL, "small", batch=2), GPU, "winograd-f4")
     plan = plan_network(made.mod, make_target(GPU), cuda_graph=True)
     # the stem reads the input, the dense layer writes the output
     assert plan.graph == Graph(regions=1, captured=9, launched=2)
@@ -124,11 +124,11 @@ def test_bytes():
 def artifact(tmp_path_factory):
     options = {"target": "cuda", "algorithm": "winograd-f4", "ptx": False}
     path = tmp_path_factory.mktemp("artifacts") / "a"
-    made = tvm_winograd.compile(resnet_model(TINY, "tiny"), output=path, **options)
+    made = tvm_winograd.compile(builtin_model(TINY, "tiny"), output=path, **options)
     kernels = nvrtc.last_compilation()
     path = path.with_name("without")
     other = tvm_winograd.compile(
-        resnet_model(TINY, "tiny"), output=path, cuda_graph=False, **options
+        builtin_model(TINY, "tiny"), output=path, cuda_graph=False, **options
     )
     assert nvrtc.last_compilation() is kernels  # the same source, compiled once
     assert other.manifest["modules"][0]["cuda_graph"] is None
@@ -143,7 +143,7 @@ def test_manifest(artifact, tmp_path):
         taken = [4 * int(np.prod(w["shape"])) for w in functions[layer["function"]]]
         assert layer["workspace_bytes"] == sum(taken)
         assert bool(taken) == (layer["algorithm"] == "winograd-f4")
-    made = tvm_winograd.compile(resnet_model(TINY, "tiny"), output=tmp_path / "cpu")
+    made = tvm_winograd.compile(builtin_model(TINY, "tiny"), output=tmp_path / "cpu")
     (module,) = made.manifest["modules"]
     assert module["cuda_graph"] is None and module["planned_bytes"] > 0
 

@@ -6,14 +6,13 @@ normalization are not here: evaluate.py handles them, because callers may hook t
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from . import numpy_maps as maps
 from .errors import UnsupportedError
-from .reference import from_nchw, to_nchw
 
 Op = Callable[..., Any]
 
@@ -33,31 +32,6 @@ def sigmoid(_: Any, x: np.ndarray) -> np.ndarray:
 def softmax(attrs: Any, x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(axis=int(attrs.axis), keepdims=True))
     return e / e.sum(axis=int(attrs.axis), keepdims=True)
-
-
-def max_pool(attrs: Any, x: np.ndarray) -> np.ndarray:
-    return _pool(attrs, x, np.maximum, fill=-np.inf)
-
-
-def avg_pool(attrs: Any, x: np.ndarray) -> np.ndarray:
-    total = _pool(attrs, x, np.add, fill=0)
-    if attrs.count_include_pad:
-        return total / np.prod([int(v) for v in attrs.pool_size])
-    return total / _pool(attrs, np.ones_like(x), np.add, fill=0)
-
-
-def adaptive_avg_pool2d(attrs: Any, x: np.ndarray) -> np.ndarray:
-    layout = str(attrs.layout)
-    data = to_nchw(x, layout)
-    h, w = data.shape[2:]
-    size = [int(v) for v in attrs.output_size or (h, w)]
-    oh, ow = size * (2 // len(size))
-    out = np.empty((*data.shape[:2], oh, ow), x.dtype)
-    for i, j in itertools.product(range(oh), range(ow)):
-        rows = slice(i * h // oh, -(-(i + 1) * h // oh))
-        cols = slice(j * w // ow, -(-(j + 1) * w // ow))
-        out[:, :, i, j] = data[:, :, rows, cols].mean(axis=(2, 3))
-    return from_nchw(out, layout)
 
 
 def reduce_with(function: Callable[..., np.ndarray]) -> Op:
@@ -159,10 +133,12 @@ OPS: dict[str, Op] = {
     "relax.nn.leakyrelu": lambda attrs, x: np.where(x > 0, x, x * float(attrs.alpha)),
     "relax.nn.silu": lambda attrs, x: x * sigmoid(attrs, x),
     "relax.nn.softmax": softmax,
-    "relax.nn.max_pool2d": max_pool,
-    "relax.nn.avg_pool2d": avg_pool,
-    "relax.nn.avg_pool3d": avg_pool,
-    "relax.nn.adaptive_avg_pool2d": adaptive_avg_pool2d,
+    "relax.nn.max_pool2d": maps.max_pool,
+    "relax.nn.avg_pool2d": maps.avg_pool,
+    "relax.nn.avg_pool3d": maps.avg_pool,
+    "relax.nn.adaptive_avg_pool2d": maps.adaptive_avg_pool2d,
+    "relax.nn.conv2d_transpose": maps.conv2d_transpose,
+    "relax.image.resize2d": maps.resize2d,
     "relax.nn.pad": pad,
     "relax.nn.dropout": dropout,
     "relax.mean": reduce_with(np.mean),
@@ -179,48 +155,3 @@ OPS: dict[str, Op] = {
     "relax.broadcast_to": broadcast_to,
     "relax.stop_lift_params": identity,
 }
-
-
-def _pool(attrs: Any, x: np.ndarray, combine: Callable[..., Any], fill: float) -> np.ndarray:
-    """`combine` over each window of the spatial axes; cells outside the input hold `fill`."""
-    layout = str(attrs.layout)
-    spatial = [axis for axis, letter in enumerate(layout) if letter not in "NC"]
-    pads = [int(v) for v in attrs.padding]
-    if len(pads) < 2 * len(spatial):
-        pads = pads * (2 * len(spatial) // len(pads))
-    axes = [
-        _Axis(attrs, i, x.shape[axis], pads[i], pads[i + len(spatial)])
-        for i, axis in enumerate(spatial)
-    ]
-    widths = [(0, 0)] * x.ndim
-    for axis, window in zip(spatial, axes, strict=True):
-        widths[axis] = (window.before, window.after)
-    data = np.pad(x, widths, constant_values=fill)
-    out: np.ndarray | None = None
-    for taps in itertools.product(*(window.taps() for window in axes)):
-        index = [slice(None)] * x.ndim
-        for axis, tap in zip(spatial, taps, strict=True):
-            index[axis] = tap
-        piece = data[tuple(index)]
-        out = piece.copy() if out is None else combine(out, piece, out=out)
-    assert out is not None
-    return out
-
-
-class _Axis:
-    """One axis of a pooling window."""
-
-    def __init__(self, attrs: Any, index: int, size: int, before: int, after: int) -> None:
-        self.window = int(attrs.pool_size[index])
-        self.stride = int(attrs.strides[index])
-        self.dilation = int(attrs.dilation[index])
-        self.before = before
-        room = size + before + after - self.dilation * (self.window - 1) - 1
-        self.out = (room + (self.stride - 1 if attrs.ceil_mode else 0)) // self.stride + 1
-        needed = (self.out - 1) * self.stride + self.dilation * (self.window - 1) + 1
-        self.after = max(after, needed - size - before)  # ceil_mode lets the last one overhang
-
-    def taps(self) -> Iterator[slice]:
-        for i in range(self.window):
-            start = i * self.dilation
-            yield slice(start, start + (self.out - 1) * self.stride + 1, self.stride)

@@ -21,6 +21,7 @@ from .errors import ModelError, UnsupportedError
 from .evaluate import Conv, evaluate
 from .frontend import Model, load_model
 from .frontend.weights import random_images
+from .passes.dense_to_conv import dense_to_conv
 from .passes.fold_batch_norm import fold_batch_norm
 from .shapes import ConvSpec, Epilogue
 from .tolerances import network_ratio, tolerance
@@ -158,8 +159,9 @@ def _check_layers(
     truth: Conv,
     progress: Callable[[str], None],
 ) -> list[LayerResult]:
-    """Each convolution of the folded network, on its real input rounded to its dtype."""
-    folded, params, _ = fold_batch_norm(model.mod, model.params)
+    """Each convolution of the network as it is lowered, on its real input rounded to its dtype."""
+    mod, params, _ = fold_batch_norm(model.mod, model.params)
+    folded, params = dense_to_conv(mod, params)
     entries = {layer["name"]: layer for layer in runner.module["layers"]}
     results = []
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-MODEL_HELP = "resnet18/34/50/101/152, an .onnx or a .pt2 file"
+MODEL_HELP = "a built-in (resnet18, vgg16, mobilenetv2, unet, ...), an .onnx or a .pt2 file"
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

@@ -19,8 +19,8 @@ def load_model(
     """A float32 Model with static shapes.
 
     Args:
-        model: a built-in name ("resnet18", 34, 50, 101, 152), the path of an .onnx or .pt2 file,
-            a torch ExportedProgram, or a Model.
+        model: a built-in name (`builtin.BUILTINS`: "resnet18", "vgg16", ...), the path of an .onnx
+            or .pt2 file, a torch ExportedProgram, or a Model.
         batch: images per run; 1 for built-ins and the file's own otherwise.
         weights: .safetensors or .npz with exactly the model's parameter names.
         seed: of a built-in's weights when no file is given.
@@ -33,7 +33,7 @@ def load_model(
     if isinstance(model, str | Path):
         return _load_named(str(model), batch, path, seed)
     if isinstance(model, Model):
-        loaded = _same_batch(model, batch)
+        loaded = model.at_batch(batch) if batch else model
     elif type(model).__name__ == "ExportedProgram":
         from .torch_export import from_exported
 
@@ -67,15 +67,6 @@ def _load_named(name: str, batch: int | None, weights: Path | None, seed: int) -
 
         loaded = load_pt2(path, batch)
     return _with_weights(loaded, weights) if weights else loaded
-
-
-def _same_batch(model: Model, batch: int | None) -> Model:
-    if batch is not None and batch != model.batch:
-        raise ModelError(
-            f"this model is loaded for batch {model.batch}, not {batch}; load it again from its "
-            f"name or file with batch={batch}"
-        )
-    return model
 
 
 def _with_weights(model: Model, path: Path) -> Model:

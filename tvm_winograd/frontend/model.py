@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,49 @@ class Model:
     source: dict[str, Any]  # JSON-able; enough to load the same model again
     preprocess: dict[str, Any] | None = None  # how an image becomes the input
     labels: list[str] | None = None
+    rebuild: Callable[[int], Any] | None = None  # batch -> `mod` for it; None: not known
 
     @property
     def batch(self) -> int:
         """The leading dimension of the first input."""
         return self.inputs[0].shape[0]
+
+    def at_batch(self, batch: int) -> Model:
+        """The same network, with the same parameters, for another number of images per run.
+
+        Raises:
+            ModelError: the network is known for its own batch only, or depends on it.
+        """
+        if batch == self.batch:
+            return self
+        if self.rebuild is None:
+            raise ModelError(
+                f"this model is loaded for batch {self.batch}, not {batch}; load it again from its "
+                f"name or file with batch={batch}"
+            )
+        other = make_model(
+            self.name,
+            self.rebuild(batch),
+            self.params,
+            {**self.source, "batch": batch},
+            self.preprocess,
+            [t.name for t in self.inputs],
+            [t.name for t in self.outputs],
+        )
+        self._check_variables(other)
+        return replace(other, labels=self.labels, rebuild=self.rebuild)
+
+    def _check_variables(self, other: Model) -> None:
+        """Parameters are handed over by their order: they must not depend on the batch."""
+        count = len(self.inputs)
+        mine, theirs = (
+            [(v.name, static_shape(v)) for v in m.mod["main"].params[count:]] for m in (self, other)
+        )
+        if mine != theirs:
+            raise ModelError(
+                f"the parameters of {self.name!r} depend on the batch: they differ between "
+                f"batch {self.batch} and {other.batch}; compile it for one batch"
+            )
 
 
 def make_model(
@@ -65,6 +104,7 @@ def make_model(
     preprocess: dict[str, Any] | None = None,
     input_names: list[str] | None = None,
     output_names: list[str] | None = None,
+    rebuild: Callable[[int], Any] | None = None,
 ) -> Model:
     """A Model of `mod`, its inputs and outputs read from `mod["main"]`, all float32 and static.
 
@@ -92,7 +132,7 @@ def make_model(
             raise _not_float32(f"parameter {parameter!r}", str(array.dtype))
     mod = mod.clone()
     mod["main"] = function.with_attr("num_input", count)
-    return Model(name, mod, params, inputs, outputs, source, preprocess)
+    return Model(name, mod, params, inputs, outputs, source, preprocess, rebuild=rebuild)
 
 
 def tidy(mod: Any, params: dict[str, np.ndarray]) -> tuple[Any, dict[str, np.ndarray]]:

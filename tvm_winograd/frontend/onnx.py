@@ -38,6 +38,7 @@ def load_onnx(path: Path, batch: int | None = None) -> Model:
         source,
         input_names=[i.name for i in prepared.graph.input],
         output_names=[o.name for o in prepared.graph.output],
+        rebuild=lambda other: load_onnx(path, other).mod,
     )
     source["batch"] = loaded.batch
     _check_batch(loaded, batch)

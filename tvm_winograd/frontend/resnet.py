@@ -4,13 +4,10 @@ bottleneck carries the stride, as in torchvision)."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from tvm import relax
 from tvm.relax.frontend import nn
-from tvm.relax.frontend.nn.core import wrap_nested
 
-INPUT = "input"
+from .layers import BatchNorm2d, MaxPool2d, average, conv
 
 
 @dataclass(frozen=True)
@@ -25,6 +22,9 @@ class ResNetConfig:
     widths: tuple[int, ...] = (64, 128, 256, 512)  # channels of each stage's 3x3 convolutions
     small_stem: bool = False  # 3x3 stride 1 without pooling, for images of 8 to 64 pixels
 
+    def network(self) -> ResNet:
+        return ResNet(self)
+
 
 BUILTINS = {
     "resnet18": ResNetConfig("basic", (2, 2, 2, 2)),
@@ -35,16 +35,6 @@ BUILTINS = {
 }
 
 
-def build(config: ResNetConfig, batch: int) -> tuple[Any, dict[str, tuple[int, ...]]]:
-    """The relax module, and its parameters' shapes in order."""
-    network = ResNet(config)
-    network.to("float32")
-    shape = (batch, config.in_channels, config.image_size, config.image_size)
-    spec = {"main": {INPUT: nn.spec.Tensor(shape, "float32")}}
-    mod, named = network.export_tvm(spec=spec)
-    return mod, {name: tuple(int(dim) for dim in p.shape) for name, p in named}
-
-
 class ResNet(nn.Module):
     """The network of a ResNetConfig; `main` is its forward function."""
 
@@ -52,7 +42,7 @@ class ResNet(nn.Module):
         super().__init__()
         stem = config.widths[0]
         self.small_stem = config.small_stem
-        self.conv1 = _conv(config.in_channels, stem, *((3, 1) if config.small_stem else (7, 2)))
+        self.conv1 = conv(config.in_channels, stem, *((3, 1) if config.small_stem else (7, 2)))
         self.bn1 = BatchNorm2d(stem)
         block: type[BasicBlock] | type[Bottleneck]
         block = Bottleneck if config.block == "bottleneck" else BasicBlock
@@ -70,30 +60,10 @@ class ResNet(nn.Module):
     def main(self, input: nn.Tensor) -> nn.Tensor:
         x = nn.op.relu(self.bn1(self.conv1(input)))
         if not self.small_stem:
-            x = _emit(relax.op.nn.max_pool2d(x._expr, (3, 3), (2, 2), (1, 1, 1, 1)), "maxpool")
+            x = MaxPool2d(3, 2, 1)(x)
         for stage in range(self.stages):
             x = getattr(self, f"layer{stage + 1}")(x)
-        x = _emit(relax.op.nn.adaptive_avg_pool2d(x._expr, (1, 1)), "avgpool")
-        return self.fc(nn.op.reshape(x, (x.shape[0], x.shape[1])))
-
-
-class BatchNorm2d(nn.Module):
-    """Inference batch normalization over axis 1."""
-
-    def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
-        super().__init__()
-        self.weight = nn.Parameter((channels,))
-        self.bias = nn.Parameter((channels,))
-        self.running_mean = nn.Parameter((channels,))
-        self.running_var = nn.Parameter((channels,))
-        self.epsilon = epsilon
-
-    def forward(self, x: nn.Tensor) -> nn.Tensor:
-        parameters = (self.weight, self.bias, self.running_mean, self.running_var)
-        normalized = relax.op.nn.batch_norm(
-            x._expr, *(p._expr for p in parameters), axis=1, epsilon=self.epsilon, training=False
-        )
-        return _emit(relax.TupleGetItem(normalized, 0), "batch_norm")
+        return self.fc(average(x))
 
 
 class BasicBlock(nn.Module):
@@ -103,9 +73,9 @@ class BasicBlock(nn.Module):
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = _conv(channels, width, 3, stride)
+        self.conv1 = conv(channels, width, 3, stride)
         self.bn1 = BatchNorm2d(width)
-        self.conv2 = _conv(width, width, 3)
+        self.conv2 = conv(width, width, 3)
         self.bn2 = BatchNorm2d(width)
         self.downsample = _downsample(channels, width, stride)
 
@@ -122,11 +92,11 @@ class Bottleneck(nn.Module):
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
         out = self.expansion * width
-        self.conv1 = _conv(channels, width, 1)
+        self.conv1 = conv(channels, width, 1)
         self.bn1 = BatchNorm2d(width)
-        self.conv2 = _conv(width, width, 3, stride)
+        self.conv2 = conv(width, width, 3, stride)
         self.bn2 = BatchNorm2d(width)
-        self.conv3 = _conv(width, out, 1)
+        self.conv3 = conv(width, out, 1)
         self.bn3 = BatchNorm2d(out)
         self.downsample = _downsample(channels, out, stride)
 
@@ -136,14 +106,10 @@ class Bottleneck(nn.Module):
         return _join(self.bn3(self.conv3(y)), self.downsample, x)
 
 
-def _conv(channels: int, out: int, size: int, stride: int = 1) -> nn.Conv2D:
-    return nn.Conv2D(channels, out, size, stride, padding=size // 2, bias=False)
-
-
 def _downsample(channels: int, out: int, stride: int) -> nn.ModuleList | None:
     if stride == 1 and channels == out:
         return None
-    return nn.ModuleList([_conv(channels, out, 1, stride), BatchNorm2d(out)])
+    return nn.ModuleList([conv(channels, out, 1, stride), BatchNorm2d(out)])
 
 
 def _join(y: nn.Tensor, downsample: nn.ModuleList | None, x: nn.Tensor) -> nn.Tensor:
@@ -151,7 +117,3 @@ def _join(y: nn.Tensor, downsample: nn.ModuleList | None, x: nn.Tensor) -> nn.Te
     convolution emitted first, which must be the main branch's."""
     shortcut = x if downsample is None else downsample(x)
     return nn.op.relu(nn.op.add(y, shortcut))
-
-
-def _emit(expr: Any, name: str) -> nn.Tensor:
-    return wrap_nested(expr, name)

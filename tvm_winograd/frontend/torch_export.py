@@ -39,7 +39,7 @@ def from_exported(exported: Any, batch: int | None = None, name: str = "torch") 
     from tvm.relax.frontend.torch import from_exported_program
 
     _torch()
-    exported = exported.run_decompositions()
+    program, exported = exported, exported.run_decompositions()
     names = _buffers_as_parameters(exported)
     try:
         mod = from_exported_program(
@@ -54,7 +54,13 @@ def from_exported(exported: Any, batch: int | None = None, name: str = "torch") 
     state = {**exported.state_dict, **dict(exported.named_parameters())}
     arrays = {n: np.ascontiguousarray(state[n].detach().cpu().numpy()) for n in names}
     mod, params = tidy(mod, arrays)
-    return make_model(name, mod, params, {"kind": "torch.export", "batch": batch})
+    return make_model(
+        name,
+        mod,
+        params,
+        {"kind": "torch.export", "batch": batch},
+        rebuild=lambda other: from_exported(program, other, name).mod,
+    )
 
 
 def _torch() -> Any:

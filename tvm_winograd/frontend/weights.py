@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,13 @@ def load_weights(path: Path, shapes: Shapes) -> dict[str, np.ndarray]:
 def seeded_weights(mod: Any, shapes: Shapes, seed: int) -> dict[str, np.ndarray]:
     """Random weights under which activations neither die nor explode, the same everywhere.
 
-    Convolutions are Kaiming-normal (fan out), batch norm scales and shifts close to 1 and 0, and
-    the running statistics are those of two random images.
+    Batch norm scales and shifts are close to 1 and 0, the running statistics those of two random
+    images. Weights are random (He et al., 2015): what a batch norm follows normal over its fan
+    out, what has a bias of its own over its fan in, the classifier uniform.
     """
     rng = np.random.default_rng(seed)
-    params = {name: _initial(rng, name, shape) for name, shape in shapes.items()}
-    return _calibrate(mod, params, rng)
+    params = {name: _initial(rng, name, shapes) for name in shapes}
+    return _calibrate(mod, params, rng) if any(map(_is_statistic, shapes)) else params
 
 
 def random_images(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -69,11 +71,10 @@ def random_images(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
     return (total / total.std()).astype("float32")
 
 
-def _initial(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    if len(shape) == 4:  # convolution: fan out = k * r * s
-        values = rng.standard_normal(shape) * np.sqrt(2 / (shape[0] * shape[2] * shape[3]))
-    elif len(shape) == 2:  # classifier
-        values = rng.uniform(-1, 1, shape) / np.sqrt(shape[1])
+def _initial(rng: np.random.Generator, name: str, shapes: Shapes) -> np.ndarray:
+    shape = shapes[name]
+    if len(shape) > 1:
+        values = _initial_weight(rng, name, shapes)
     elif name.endswith("running_var"):
         values = np.ones(shape)
     elif name.endswith("running_mean"):
@@ -83,6 +84,20 @@ def _initial(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.
     else:  # batch norm scale
         values = rng.uniform(0.8, 1.2, shape)
     return values.astype("float32")
+
+
+def _initial_weight(rng: np.random.Generator, name: str, shapes: Shapes) -> np.ndarray:
+    """Of a convolution (k, c, r, s) or a dense layer (k, c)."""
+    shape = shapes[name]
+    if len(shape) == 2 and name == [n for n, s in shapes.items() if len(s) == 2][-1]:
+        return rng.uniform(-1, 1, shape) / np.sqrt(shape[1])
+    biased = name.removesuffix("weight") + "bias" in shapes
+    fan = shape[1 if biased else 0] * math.prod(shape[2:])
+    return rng.standard_normal(shape) * np.sqrt(2 / fan)
+
+
+def _is_statistic(name: str) -> bool:
+    return name.endswith("running_var")
 
 
 def _calibrate(

@@ -1,6 +1,7 @@
 """The only file that knows the order of the passes.
 
-import     fold batch norm (and bias) into convolutions, decompose what is left
+import     fold batch norm (and bias) into convolutions, decompose what is left; dense layers with
+           long sums become 1x1 convolutions
 convs      group each convolution with its epilogue, choose, lower to our PrimFuncs
 rest       legalise and fuse everything else
 schedules  ours first, then dlight or the plain CPU rule; workspaces become arguments
@@ -17,6 +18,7 @@ from tvm import relax
 
 from ..gpu import Hardware, make_target
 from .apply_schedules import apply_schedules
+from .dense_to_conv import dense_to_conv
 from .fold_batch_norm import FoldReport, fold_batch_norm
 from .group_convs import group_convs
 from .lower_convs import Chooser, Layer, lower_convs
@@ -77,6 +79,7 @@ def _lower_convs(
 ) -> tuple[tvm.IRModule, Params, list[Layer], FoldReport]:
     dump("imported", mod)
     mod, params, report = fold_batch_norm(mod, params)
+    mod, params = dense_to_conv(mod, params)
     mod = tvm.transform.Sequential(_tidy_passes())(mod)
     mod, params = fold_param_shapes(mod, params)
     dump("folded", mod)
