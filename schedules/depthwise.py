@@ -25,12 +25,10 @@ from tvm_winograd.te import direct
 from . import blocks
 from .blocks import Block, Loop, Schedule
 from .depthwise_config import Depthwise, configs, default, illegal, portable
+from .implicit_gemm_config import LONGEST_SUM
 from .kernel import Kernel
 
 __all__ = ["KERNEL", "Depthwise", "configs", "default", "illegal", "portable", "supports"]
-
-# Beyond it a group is a matrix product worth the name, and long sums lose accuracy.
-MOST_CHANNELS = 32
 
 
 def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
@@ -39,8 +37,8 @@ def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
         return f"a CUDA kernel, got a {hw.kind} target"
     if spec.groups == 1:
         return "the depthwise kernel needs groups, got 1"
-    if (channels := spec.c // spec.groups) > MOST_CHANNELS:
-        return f"the depthwise kernel takes {MOST_CHANNELS} channels a group, got {channels}"
+    if (terms := spec.c // spec.groups * spec.r * spec.s) > LONGEST_SUM:
+        return f"a running sum of {terms} products loses accuracy; at most {LONGEST_SUM}"
     return direct.applies(spec) or illegal(portable(spec), spec, hw)
 
 

@@ -103,7 +103,7 @@ def test_supports_says_why_not() -> None:
     assert "llvm" in (KERNEL.supports(WIDE, FULL, host_cpu()) or "")
     for change, reason in (
         ({"groups": 1}, "groups"),
-        ({"c": 330, "k": 10}, "33"),
+        ({"c": 3000, "k": 10}, "2700 products"),
         ({"n": 4000, "h": 300, "w": 300}, "32-bit"),
     ):
         spec = dataclasses.replace(RAGGED, **change)

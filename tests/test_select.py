@@ -25,7 +25,7 @@ def test_gemm_where_winograd_does_not_apply():
 
 
 def test_fallback_says_why():
-    choice = choose(ConvSpec(1, 64, 56, 56, 64, stride=2, groups=64), Epilogue(), H200)
+    choice = choose(ConvSpec(1, 1024, 9, 9, 4, stride=2, groups=2), Epilogue(), H200)
     assert (choice.algorithm, choice.source) == ("direct", "fallback")
     assert "stride 1, got 2" in choice.reason and "dlight" in choice.reason
 
