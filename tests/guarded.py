@@ -1,4 +1,4 @@
-"""A GPU kernel on the CPU between unreadable pages: guarded.py KEY EPILOGUE ARCH ALGORITHM
+"""A GPU kernel and its packing on the CPU between unreadable pages: KEY EPILOGUE ARCH ALGORITHM
 
 Every array lies against a page that kills the process when it is touched, once at its start and
 once at its end. Prints the relative error.
@@ -44,14 +44,17 @@ def main(key: str, epilogue_key: str, arch: str, algorithm: str) -> None:
     hardware = hardware_for("cuda", arch)
     choice = choose(spec, epilogue, hardware, algorithm=algorithm)
     mod, _ = scheduled(spec, epilogue, hardware, choice)
-    run = tvm.compile(serialise(tvm.IRModule({"conv": mod["conv"]})), target="llvm")
+    run = tvm.compile(serialise(mod), target="llvm")
     arrays = random_arrays(spec, epilogue)
-    packed = choice.kernel.pack_weights(arrays[1], spec, choice.config)
+    want = choice.kernel.pack_weights(arrays[1], spec, choice.config)
     worst = 0.0
     for at_end in (False, True):
-        values = [arrays[0], packed, *arrays[2:], poison(spec.output_shape, spec.out_dtype)]
+        packing = [guarded(v, at_end) for v in (arrays[1], poison(want.shape, str(want.dtype)))]
+        run["pack"](*map(tvm_ffi.from_dlpack, packing))
+        assert reference.relative_error(packing[1], want) < 1e-6
+        values = [arrays[0], want, *arrays[2:], poison(spec.output_shape, spec.out_dtype)]
         placed = [guarded(v, at_end) for v in values]
-        run["conv"](*(tvm_ffi.from_dlpack(v) for v in placed))
+        run["conv"](*map(tvm_ffi.from_dlpack, placed))
         error = reference.relative_error(placed[-1], expected(spec, epilogue, arrays))
         worst = max(worst, error)
     print(worst)

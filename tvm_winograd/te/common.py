@@ -58,11 +58,22 @@ def linear(row: Sequence[Fraction], term: Callable[[int], Expr], dtype: str) -> 
     return tirx.const(0.0, dtype) if out is None else out
 
 
-def select_row(rows: Sequence[Sequence[Fraction]], i: Expr, term: Callable, dtype: str) -> Expr:
-    """linear(rows[i], term) for a loop variable i: vanishes to one row once i is unrolled."""
+def select_row(
+    rows: Sequence[Sequence[Fraction]],
+    i: Expr,
+    term: Callable,
+    dtype: str,
+    choose: Callable[[Expr, Expr, Expr], Expr] = tirx.Select,
+) -> Expr:
+    """linear(rows[i], term) for a loop variable i: vanishes to one row once i is unrolled.
+
+    Args:
+        choose: tirx.if_then_else if i is not unrolled. A Select runs the loads of every branch,
+            and TVM simplifies the indices of each as if its own condition held: out of bounds.
+    """
     out = linear(rows[-1], term, dtype)
     for a in range(len(rows) - 2, -1, -1):
-        out = tirx.Select(i == a, linear(rows[a], term, dtype), out)
+        out = choose(i == a, linear(rows[a], term, dtype), out)
     return out
 
 

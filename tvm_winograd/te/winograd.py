@@ -127,16 +127,19 @@ def weight_transform(w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
             inside, w[k, c, j, s].astype("float32"), tirx.const(0.0, "float32")
         )
 
+    def row_of(i: Expr, term: Callable[[int], Expr]) -> Expr:
+        return common.select_row(t.g, i, term, "float32", tirx.if_then_else)
+
     gg = te.compute(
         (z.kb * z.bk, z.c_pad, t.alpha, 3),
-        lambda k, c, a, s: common.select_row(t.g, a, lambda j: tap(k, c, j, s), "float32"),
+        lambda k, c, a, s: row_of(a, lambda j: tap(k, c, j, s)),
         name="wino_Gg",
     )
 
     def compute(*index: Expr) -> Expr:
         c, e, k = _unpack(index, tiling, tiling.k_tile, z.bk)
         row, col = e // t.alpha, e % t.alpha
-        return common.select_row(t.g, col, lambda j: gg[k, c, row, j], "float32")
+        return row_of(col, lambda j: gg[k, c, row, j])
 
     return te.compute(weight_shape(spec, tiling), compute, name="wino_U")
 
