@@ -22,7 +22,14 @@ from tvm_winograd.te import gemm
 from . import blocks
 from .blocks import Block, Loop, Schedule
 from .implicit_gemm_config import ROW_PAD, Im2col, Implicit, Product, illegal
-from .implicit_gemm_default import configs, default, im2col_configs, portable
+from .implicit_gemm_default import (
+    configs,
+    default,
+    im2col_configs,
+    portable,
+    seconds,
+    workspace,
+)
 from .implicit_gemm_split import sum_parts
 from .kernel import Kernel
 
@@ -207,6 +214,8 @@ def _kernel(config: type, **fields: Any) -> Kernel:
         pack_weights=lambda w, spec, config: gemm.pack_weights(w, spec, config.tiling),
         weight_func=lambda spec, config: gemm.weight_func(spec, config.tiling),
         pass_config=blocks.ASYNC_COPY,
+        seconds=seconds,
+        workspace=workspace,
         **fields,
     )
 

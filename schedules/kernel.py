@@ -38,6 +38,12 @@ class Kernel:
     pass_config: dict[str, Any] = field(default_factory=dict)
     # None, or the reason why "auto" should pass it by although it applies
     not_worth: Callable[[ConvSpec, Any], str | None] = lambda spec, hardware: None
+    # the estimated time of a config in seconds; None: no estimate
+    seconds: Callable[[Any, ConvSpec, Any], float] | None = None
+    # bytes of device memory that a call needs beside its arguments
+    workspace: Callable[[Any, ConvSpec], int] = lambda config, spec: 0
+    # False if two runs may differ in their last bits
+    deterministic: bool = True
 
     def make_config(self, values: dict[str, Any]) -> Any:
         """The config described by a dict (of a log or a file).

@@ -9,8 +9,8 @@
     M       global  (36, Kb, tk/4, bk/tk, 4, Pb, tp/4, bp/tp, 4), K and P plain inside e
 
 A step of the GEMM reads bc * bk and bc * bp consecutive words. V and M are buffers of the function:
-TVM takes them from the device's workspace pool on the host, once a call. With `chunks` the three
-kernels run in a loop on the host and share workspaces of one chunk.
+a network's memory planner owns them; a convolution compiled alone takes them from TVM's workspace
+pool. With `chunks` the three kernels run in a loop on the host and share workspaces of one chunk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,17 @@ from tvm_winograd.te import winograd
 from . import blocks
 from .blocks import Loop, Schedule
 from .kernel import Kernel
-from .winograd_f4_config import K_PAD, STORE_PAD, Staged, configs, default, illegal, portable
+from .winograd_f4_config import (
+    K_PAD,
+    STORE_PAD,
+    Staged,
+    configs,
+    default,
+    illegal,
+    portable,
+    seconds,
+    workspace,
+)
 
 __all__ = ["KERNEL", "Staged", "configs", "default", "illegal", "portable", "schedule", "supports"]
 
@@ -199,17 +209,6 @@ def _input_transform(sch: Schedule, config: Staged, layout: str) -> None:
         sch.set_scope(block, 0, "local")
 
 
-def not_worth(spec: ConvSpec, hardware: Hardware) -> str | None:
-    """Why "auto" passes it by: float32 accuracy is what "auto" promises.
-
-    Errors are 1.7e-6 to 3.5e-6 with 64 to 512 channels, F(2x2)'s 2.6e-7 to 6.8e-7. Times at batch
-    128, us, at (64, 56^2), (128, 28^2), (256, 14^2), (512, 7^2): 342, 252, 264, 242; the fused
-    F(2x2) 372, 348, 344, 464; at batch 32 91, 70, 74, 76 and 96, 91, 118, 114 (H200, driver
-    580.159.04, 2026-11-30).
-    """
-    return "F(4x4) errs about 5 times more than F(2x2); ask for winograd-f4 or give a log"
-
-
 KERNEL = Kernel(
     name="winograd-f4-staged",
     algorithm="winograd-f4",
@@ -223,5 +222,6 @@ KERNEL = Kernel(
     pack_weights=lambda w, spec, config: winograd.pack_weights(w, spec, config.tiling),
     weight_func=lambda spec, config: winograd.weight_func(spec, config.tiling),
     pass_config=blocks.ASYNC_COPY,
-    not_worth=not_worth,
+    seconds=seconds,
+    workspace=workspace,
 )

@@ -30,7 +30,7 @@ from . import winograd_fused_output as output
 from .blocks import Block, Loop, Schedule
 from .kernel import Kernel
 from .winograd_fused_config import V_PAD, Fused, illegal
-from .winograd_fused_default import configs, default, portable
+from .winograd_fused_default import configs, default, portable, seconds, workspace
 from .winograd_fused_named import NAMED
 
 __all__ = [
@@ -178,4 +178,6 @@ KERNEL = Kernel(
     pack_weights=lambda w, spec, config: winograd.pack_weights(w, spec, config.tiling),
     weight_func=lambda spec, config: winograd.weight_func(spec, config.tiling),
     pass_config=blocks.ASYNC_COPY,
+    seconds=seconds,
+    workspace=workspace,
 )

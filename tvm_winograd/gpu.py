@@ -38,6 +38,12 @@ class Gpu:
         return int(re.sub(r"\D", "", self.arch))
 
     @property
+    def hertz(self) -> float:
+        """Clock under load; an SM's 128 lanes (64 before sm_86) do a multiply-add each a clock."""
+        lanes = 64 if self.cc < 86 else 128
+        return self.fp32_tflops * 1e12 / (self.sms * lanes * 2)
+
+    @property
     def has_async_copy(self) -> bool:
         """cp.async exists from sm_80 on."""
         return self.cc >= 80

@@ -1,0 +1,69 @@
+"""How long a tiled matrix product takes on a GPU: an estimate in clocks of an SM.
+
+What time is made of: instructions that the four schedulers of an SM issue, one a clock and warp;
+the latency of a step, where few warps hide it; bytes from L2; the filling and draining of a round
+of blocks. Constants are of an H200 (driver 580, 2026-11-30).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_winograd.gpu import Gpu
+from tvm_winograd.te.common import ceil_div
+
+SCHEDULERS = 4
+L2_BYTES = 26  # a clock and SM
+LAUNCH_CLOCKS = 3500  # a further kernel's launch and latency, in a CUDA graph
+_LOOP = 30  # instructions of a step's loop, barriers and addresses
+_STEP_LATENCY = 120  # beside its instructions: two barriers, the first shared loads
+# Share of a block's time in which it waits and only other blocks of its SM work: 128x128 tiles, two
+# blocks an SM, took 223 us where 64x64, eight, took 207 (a GEMM of F(4x4)).
+_EXPOSED = 0.25
+_LOAD_LATENCY = 900  # of device memory or L2
+_FILL = 2500  # of a round of blocks: the first loads, the stores
+_OTHER_REGISTERS = 56  # of a thread, beside its accumulators
+# Of a kernel that copies or transforms: device memory and L2, as a share of the GPU's figure; data
+# of at most this share of L2 are found there by the next kernel.
+_STREAM, _L2_STREAM, _L2_SHARE = 0.81, 1.35, 0.65
+
+
+@dataclass(frozen=True)
+class Product:
+    """A main loop, as far as time depends on it."""
+
+    blocks: int
+    steps: int  # of a block
+    threads: int  # of a block
+    tk: int  # filters a thread
+    tp: int  # pixels or tiles a thread
+    bc: int  # products a step
+    copies: float  # instructions of a block in a step that are no arithmetic
+    step_bytes: int  # a block reads from L2 in a step
+    shared_bytes: int  # of a block
+    buffers: int  # of a step in shared memory
+
+
+def clocks(product: Product, gpu: Gpu) -> float:
+    """Of the whole kernel."""
+    p, accumulators = product, product.tk * product.tp
+    each = ceil_div(p.blocks, gpu.sms)  # blocks an SM
+    registers = p.threads * (accumulators + _OTHER_REGISTERS)
+    resident = min(gpu.registers_per_sm // registers, gpu.shared_per_sm // p.shared_bytes)
+    resident = max(1, min(resident, each))
+    rounds = ceil_div(each, resident)
+    # A 16-byte shared load occupies the SM's one port for two clocks: half a clock a scheduler.
+    fragments = (p.tk + p.tp) // 4
+    issue = p.bc * max(accumulators + fragments, 2 * fragments * SCHEDULERS)
+    issue += p.copies / p.threads + _LOOP
+    latency = rounds * max(issue + _STEP_LATENCY, _LOAD_LATENCY / max(1, p.buffers - 1))
+    busy = ceil_div(each * ceil_div(p.threads, gpu.warp), SCHEDULERS) * issue
+    busy = max(busy, each * p.step_bytes / L2_BYTES)
+    return p.steps * max(busy, latency) * (1 + _EXPOSED / resident) + rounds * _FILL
+
+
+def stream_seconds(bytes_: int, gpu: Gpu) -> float:
+    """Of a kernel that reads and writes `bytes_` and computes little."""
+    near = bytes_ <= _L2_SHARE * gpu.l2_bytes
+    rate = gpu.gb_per_s * 1e9 * (_L2_STREAM if near else _STREAM)
+    return bytes_ / rate + LAUNCH_CLOCKS / 2 / gpu.hertz
