@@ -24,6 +24,8 @@ ROOMS = [
             "loading",
             "gate",
             "arguments",
+            "batches",
+            "memory",
         ],
     ),
     ("reference", ["reference", "tolerances"]),
@@ -33,7 +35,21 @@ ROOMS = [
     ("select", ["select"]),
     ("passes", ["passes"]),
     ("models", ["numpy_maps", "numpy_ops", "evaluate", "peers", "frontend"]),
-    ("build", ["nvrtc", "cubin", "plan", "build", "serial", "artifact", "runtime", "cppflags"]),
+    (
+        "build",
+        [
+            "nvrtc",
+            "cubin",
+            "plan",
+            "build",
+            "serial",
+            "artifact",
+            "param_store",
+            "runtime",
+            "batch_runner",
+            "cppflags",
+        ],
+    ),
     ("compile", ["conv", "compiler"]),
     ("tools", ["preprocess", "verify", "inspect", "env"]),
     ("tuning", ["tuning"]),
@@ -42,7 +58,10 @@ ROOMS = [
 ]
 RANK = {module: rank for rank, (_, modules) in enumerate(ROOMS) for module in modules}
 # What a deployed program loads: no compiler side behind it.
-DEPLOY = {"errors", "libraries", "manifest", "loading", "gate", "arguments", "runtime"}
+DEPLOY = {
+    *("errors", "libraries", "manifest", "loading", "gate", "arguments", "batches", "memory"),
+    *("runtime", "batch_runner"),
+}
 LONGEST = 300
 LONG_FILES: dict[str, str] = {}  # file -> why it is longer
 

@@ -78,8 +78,10 @@ def test_equal_tensors_are_stored_once(tmp_path, gpu_modules):
 
 def test_several_dtypes_and_strides_are_stored_as_they_are(tmp_path):
     import ml_dtypes
+    import tvm_ffi
 
-    from tvm_winograd.loading import CPU, load_params, load_runtime
+    from tvm_winograd.loading import load_params, load_runtime
+    from tvm_winograd.memory import Memory
 
     values = {
         "half": np.arange(6, dtype="float16").reshape(2, 3),
@@ -92,7 +94,10 @@ def test_several_dtypes_and_strides_are_stored_as_they_are(tmp_path):
     module = BuiltModule("cpu", "cpu", "llvm", built().executable, values)
     artifact = write(tmp_path / "a", module)
     load_runtime()
-    loaded = load_params(artifact.path / "cpu", len(values), (CPU, 0))
+    index = (artifact.path / "cpu" / "tensor-cache.json", len(values))
+    memory = Memory(tvm_ffi.device("cpu", 0))
+    (loaded, again) = load_params(artifact.path / "params.bin", [index, index], memory)
+    assert all(a.same_as(b) for a, b in zip(loaded, again, strict=True))
     for tensor, (name, value) in zip(loaded, values.items(), strict=True):
         assert tuple(tensor.shape) == value.shape and str(tensor.dtype) == str(value.dtype), name
         assert tensor.numpy().tobytes() == np.ascontiguousarray(value).tobytes(), name

@@ -72,12 +72,12 @@ def test_two_models_take_turns(artifacts):
 
 def test_results_stay_the_callers(artifacts):
     runner = artifacts["auto", True].load()
-    first, second = (runner._upload(x) for x in images(2))
+    first, second = (runner._memory.upload(x) for x in images(2))
     one = runner.run(first)
-    kept = runner._download(one)
+    kept = runner._memory.download(one)
     two = runner.run(second)
     assert one.data_ptr() != two.data_ptr()
-    assert np.array_equal(runner._download(one), kept)
+    assert np.array_equal(runner._memory.download(one), kept)
 
 
 def test_threads(artifacts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tvm_winograd.errors import ArtifactError
-from tvm_winograd.loading import choose_module, parse_device
+from tvm_winograd.loading import choose_modules, parse_device
 
 
 def module(arch: str, kind: str = "cubin", shared: int = 0) -> dict:
@@ -35,16 +35,16 @@ MODULES = [
     ],
 )
 def test_the_best_module_is_chosen(cc, wanted):
-    assert choose_module(MODULES, cc, 160_000)["name"] == wanted
+    assert [m["name"] for m in choose_modules(MODULES, cc, 160_000)] == [wanted]
 
 
 def test_code_that_does_not_fit_is_not_chosen():
-    assert choose_module([MODULES[0], MODULES[-1]], 86, 101_376)["name"] == "sm_75-ptx"
+    assert choose_modules([MODULES[0], MODULES[-1]], 86, 101_376) == [MODULES[-1]]
     for modules, cc in [(MODULES[:4], 75), (MODULES[:4], 120), (MODULES[:1], 86), ([], 90)]:
         with pytest.raises(ArtifactError, match=rf"sm_{cc}.*Compile with --arch sm_{cc}"):
-            choose_module(modules, cc, 101_376)
+            choose_modules(modules, cc, 101_376)
     with pytest.raises(ArtifactError, match=r"sm_80-cubin \(cubin for sm_80\)"):
-        choose_module(MODULES[:1], 70, 101_376)
+        choose_modules(MODULES[:1], 70, 101_376)
 
 
 def test_devices():

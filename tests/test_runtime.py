@@ -43,7 +43,8 @@ x = np.load(sys.argv[2])
 np.save(sys.argv[3], tvm_winograd.load(sys.argv[1]).run(x))
 ours = {m.split(".")[1] for m in sys.modules if m.startswith("tvm_winograd.")}
 assert ours == {
-    "runtime", "arguments", "gate", "loading", "libraries", "manifest", "errors"
+    "runtime", "batch_runner", "batches", "memory", "arguments", "gate", "loading", "libraries",
+    "manifest", "errors",
 }, ours
 assert "tvm" not in sys.modules
 maps = open("/proc/self/maps").read()

@@ -2,22 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .errors import InputError
 
+ALIGN = 64  # bytes: TVM's kernels assume it of every tensor
 
-def check_tensor(value: Any, wanted: Mapping[str, Any]) -> None:
+
+def check_inputs(
+    inputs: Sequence[Any], wanted: Sequence[Mapping[str, Any]], device: Any, *, fixed_batch: bool
+) -> tuple[bool, list[Any]]:
+    """Whether the inputs are numpy's, and what to upload (numpy) or to run on (TVM's tensors).
+
+    Args:
+        wanted: a manifest's inputs.  device: the model's tvm_ffi.Device.
+        fixed_batch: whether the model takes one batch only.
+    Raises:
+        InputError: an input of the wrong number, kind, shape, dtype, device or strides.
+    """
+    if len(inputs) != len(wanted):
+        names = ", ".join(t["name"] for t in wanted)
+        raise InputError(f"{len(inputs)} inputs given, the model takes {len(wanted)}: {names}")
+    on_host = {isinstance(x, np.ndarray) for x in inputs}
+    if len(on_host) > 1:
+        raise InputError("numpy arrays and DLPack tensors are mixed: give all of one kind")
+    checked = [
+        value if isinstance(value, np.ndarray) else _shared(value, tensor["name"])
+        for value, tensor in zip(inputs, wanted, strict=True)
+    ]
+    for value, tensor in zip(checked, wanted, strict=True):
+        check_tensor(value, tensor, fixed_batch=fixed_batch)
+        if not isinstance(value, np.ndarray):
+            _check_place(value, tensor["name"], device)
+    return on_host != {False}, checked
+
+
+def _shared(value: Any, name: str) -> Any:
+    """The caller's tensor as TVM's, without a copy."""
+    import tvm_ffi
+
+    if not hasattr(value, "__dlpack__"):
+        raise InputError(
+            f"input {name} is a {type(value).__name__}: a numpy array or a tensor with "
+            "__dlpack__ (torch, cupy, tvm_ffi) is needed"
+        )
+    try:
+        return value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(value)
+    except (BufferError, RuntimeError) as error:
+        raise InputError(f"input {name} cannot be shared through DLPack: {error}") from error
+
+
+def _check_place(tensor: Any, name: str, device: Any) -> None:
+    if tensor.device != device:
+        raise InputError(
+            f"input {name} is on {tensor.device}, the model on {device}: move it there"
+        )
+    if not tensor.is_contiguous():
+        raise InputError(f"input {name} is not contiguous: pass x.contiguous()")
+    if tensor.data_ptr() % ALIGN:
+        raise InputError(f"input {name} is not aligned to {ALIGN} bytes: pass x.clone()")
+
+
+def check_tensor(value: Any, wanted: Mapping[str, Any], *, fixed_batch: bool = True) -> None:
     """Raises:
     InputError: another shape or dtype than `wanted`, an entry of a manifest's inputs.
     """
     name, shape, dtype = wanted["name"], tuple(wanted["shape"]), wanted["dtype"]
     if tuple(value.shape) != shape:
         hint = ""
-        if len(value.shape) == len(shape) and tuple(value.shape)[1:] == shape[1:]:
+        if fixed_batch and len(value.shape) == len(shape) and tuple(value.shape)[1:] == shape[1:]:
             hint = f"; the batch size is fixed, compile with --batch {value.shape[0]}"
         raise InputError(
             f"input {name} has shape {tuple(value.shape)}, the model takes {shape}{hint}"

@@ -2,7 +2,8 @@
 
     manifest.json            everything a reader needs to know, and the SHA-256 of the rest
     params.bin               every distinct tensor once, of all modules
-    sm_90/module.so          one per architecture ("cpu", "sm_90", "ptx")
+    sm_90/module.so          one per architecture ("cpu", "sm_90", "ptx"); where the batch varies
+                             one for each of its sizes ("sm_90-b1", "sm_90-b8")
     sm_90/tensor-cache.json  TVM's own index: where param_0, param_1, ... lie in params.bin
     labels.txt               optional, a class name per line
 
@@ -12,7 +13,6 @@ TVM's runtime reads the index, so a C++ host needs no JSON parser (examples/cpp/
 from __future__ import annotations
 
 import datetime
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -21,11 +21,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from . import libraries
+from .batches import Batches
 from .errors import ArtifactError
 from .manifest import (
     FORMAT,
@@ -36,26 +37,27 @@ from .manifest import (
     check_manifest,
     read_manifest,
 )
+from .param_store import TensorStore
 
 __all__ = ["Artifact", "BuiltModule", "check_files", "read_manifest", "write_artifact"]
 
 MODULE, INDEX, LABELS = "module.so", "tensor-cache.json", "labels.txt"
-_ALIGN = 64  # bytes; a cache line, so that params.bin can be mapped
 
 
 @dataclass(frozen=True)
 class BuiltModule:
-    """One architecture of a model, ready to be written.
+    """One architecture of a model, or one of its buckets, ready to be written.
 
     All but the executable goes into the manifest. A function may say how much shared memory it
     needs ("shared_bytes"): `runtime.load` then keeps it off GPUs with less; and its "workspaces".
     """
 
-    name: str  # "cpu", "sm_90", "ptx": the folder
+    name: str  # "cpu", "sm_90", "ptx", "sm_90-b8": the folder
     arch: str  # "cpu", "sm_90"; of PTX the lowest architecture it runs on
     kind: str  # "llvm", "cubin" or "ptx"
     executable: Any  # tvm.runtime.Executable whose entry is main(inputs..., params)
     params: Mapping[str, np.ndarray]  # in the order of the call
+    batch: int | None = None  # the bucket's, where the batch varies
     layers: Sequence[Mapping[str, Any]] = ()
     functions: Sequence[Mapping[str, Any]] = ()
     planned_bytes: int = 0  # of activations and workspaces
@@ -103,6 +105,7 @@ def write_artifact(
     inputs: Sequence[Mapping[str, Any]],
     outputs: Sequence[Mapping[str, Any]],
     model: Mapping[str, Any] | str | None,
+    batches: Batches | None = None,
     preprocess: Mapping[str, Any] | None = None,
     labels: Sequence[str] | None = None,
 ) -> Artifact:
@@ -111,8 +114,10 @@ def write_artifact(
     Args:
         path: the folder.
         target: "llvm" or "cuda".
-        modules: one per architecture.
-        inputs, outputs: {"name", "shape", "dtype"} of each, in the order of the call.
+        modules: one per architecture, and for each of `batches`.
+        inputs, outputs: {"name", "shape", "dtype"} of each, in the order of the call; of the
+            largest batch.
+        batches: what the batch, axis 0 of every input and output, may be at run time.
         model, preprocess: source of the model, and how an image becomes the input; any JSON.
         labels: class names.
 
@@ -133,6 +138,7 @@ def write_artifact(
         "model": model,
         "inputs": [_plain(t) for t in inputs],
         "outputs": [_plain(t) for t in outputs],
+        "batch": {"min": batches.low, "max": batches.high} if batches else None,
         "versions": _versions(modules),
         "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "preprocess": preprocess,
@@ -153,7 +159,7 @@ def write_artifact(
 def _write_modules(folder: Path, modules: Sequence[BuiltModule]) -> dict[str, Any]:
     """params.bin and the module folders; their part of the manifest."""
     with (folder / PARAMS).open("wb") as stream:
-        store = _TensorStore(stream)
+        store = TensorStore(stream)
         located = [store.add_all(m.params) for m in modules]
     entries = [
         _write_module(folder, module, records, store.size)
@@ -161,43 +167,6 @@ def _write_modules(folder: Path, modules: Sequence[BuiltModule]) -> dict[str, An
     ]
     params = {"file": PARAMS, "bytes": store.size, "tensors": store.count}
     return {"modules": entries, "params": params}
-
-
-class _TensorStore:
-    """params.bin: tensors with equal bytes are stored once."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._offsets: dict[tuple[str, int], int] = {}  # digest, size -> offset
-        self.size = 0
-
-    @property
-    def count(self) -> int:
-        return len(self._offsets)
-
-    def add_all(self, params: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-        """Stores the tensors; their records in TVM's index, under TVM's names."""
-        return [
-            {
-                "name": f"param_{i}",
-                "shape": list(array.shape),
-                "dtype": str(array.dtype),
-                "format": "raw",
-                "nbytes": array.nbytes,
-                "byteOffset": self._add(array),
-            }
-            for i, array in enumerate(params.values())
-        ]
-
-    def _add(self, array: np.ndarray) -> int:
-        data = np.ascontiguousarray(array).tobytes()
-        key = (hashlib.sha256(data).hexdigest(), len(data))
-        if key not in self._offsets:
-            padding = -self.size % _ALIGN
-            self._stream.write(b"\0" * padding + data)
-            self._offsets[key] = self.size + padding
-            self.size += padding + len(data)
-        return self._offsets[key]
 
 
 def _write_module(
@@ -216,6 +185,7 @@ def _write_module(
         "name": module.name,
         "arch": module.arch,
         "kind": module.kind,
+        "batch": module.batch,
         "file": f"{module.name}/{MODULE}",
         "params": {"file": f"{module.name}/{INDEX}", "names": list(module.params)},
         "layers": [dict(layer) for layer in module.layers],

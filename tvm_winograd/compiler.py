@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from . import build, logs
 from .artifact import Artifact, BuiltModule, check_replaceable, write_artifact
+from .batches import Batches, make_batches
 from .conv import hardware_for
-from .errors import BuildError, InputError, UnsupportedError, as_build_error
+from .errors import BuildError, InputError, ModelError, UnsupportedError, as_build_error
 from .frontend import Model, load_model
 from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, make_target, parse_archs
+from .param_store import SharedArrays
 from .passes.pipeline import Dump, Lowered, lower
 from .plan import plan_network
 from .select import Choice, choose, kernels_of
@@ -29,7 +31,8 @@ def compile(
     target: str = "llvm",
     arch: str | list[str] | None = None,
     output: str | Path | None = None,
-    batch: int | None = None,
+    batch: int | tuple[int, int] | None = None,
+    buckets: Sequence[int] | None = None,
     dtype: str = "float32",
     weights: str | Path | None = None,
     seed: int = 0,
@@ -50,6 +53,8 @@ def compile(
         target: "llvm" (this CPU) or "cuda" (no GPU needed).
         arch: of cuda: "sm_90,sm_86" or a list; sm_90 if not given.
         output: the folder to write; a new temporary one if not given.
+        batch: images per run (default: the model's, or 1); (1, 32) for any from 1 to 32.
+        buckets: of such a range the sizes to compile for (see `batches.make_batches`).
         weights: .safetensors or .npz for a built-in; else seeded random, calibrated.
         logs: a folder of tuning tables, looked at before the shipped ones.
         algorithm: for every convolution that it applies to; the others are chosen as for "auto".
@@ -66,30 +71,35 @@ def compile(
     hardware = _hardware(target, arch)
     if dtype not in DTYPES:
         raise UnsupportedError(f"dtype={dtype!r}: only {', '.join(DTYPES)} exists for now")
+    batches = make_batches(batch, buckets)
     _check_toolchain(target, compiler)
     if output is not None:
         check_replaceable(Path(output))
     progress(f"loading {_model_name(model)}")
-    loaded = load_model(model, batch=batch, weights=weights, seed=seed)
+    size = batch[1] if isinstance(batch, tuple) else batch
+    loaded = load_model(model, batch=size, weights=weights, seed=seed)
     _check_labels(labels, loaded)
-    jobs: list[tuple[Hardware, bool]] = [(h, False) for h in hardware]
+    networks = _at_batches(loaded, batches)
+    jobs = [(h, False, network) for h in hardware for network in networks]
     if ptx and target == "cuda":
-        jobs.append((PORTABLE, True))
-    modules = []
-    for hw, as_ptx in jobs:
-        name = "ptx" if as_ptx else hw.arch
+        jobs += [(PORTABLE, True, network) for network in networks]
+    modules, arrays = [], SharedArrays()
+    for hw, as_ptx, network in jobs:
+        name = ("ptx" if as_ptx else hw.arch) + (f"-b{network.batch}" if batches else "")
         progress(f"lowering for {name}")
         chooser = make_chooser(hw, logs, algorithm, {} if as_ptx else configs or {}, progress)
         with as_build_error(f"TVM could not lower {loaded.name} for {name}"):
-            lowered = lower(loaded.mod, loaded.params, hw, chooser, dump)
+            lowered = lower(network.mod, network.params, hw, chooser, dump)
+        lowered = replace(lowered, params=arrays.share(lowered.params))
         _check_names(configs or {}, lowered)
         for note in lowered.notes:
             progress(f"note: {note}")
         progress(f"compiling {len(lowered.functions)} functions for {name}")
-        modules.append(_build_module(name, hw, lowered, compiler, as_ptx, cuda_graph))
+        module = _build_module(name, hw, lowered, compiler, as_ptx, cuda_graph)
+        modules.append(replace(module, batch=network.batch if batches else None))
     path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
     progress(f"writing {path}")
-    return _write(path, target, modules, loaded, labels)
+    return _write(path, target, modules, loaded, batches, labels)
 
 
 def make_chooser(
@@ -125,6 +135,29 @@ def make_chooser(
             return choose(spec, epilogue, hardware, config=config, rows=rows)
 
     return chooser
+
+
+def _at_batches(model: Model, batches: Batches | None) -> list[Model]:
+    """The network of each bucket.
+
+    Raises:
+        ModelError: an input or output whose axis 0 is not the batch.
+    """
+    if batches is None:
+        return [model]
+    networks = [model.at_batch(size) for size in batches.sizes]
+    for network in networks:
+        pairs = zip(
+            (*model.inputs, *model.outputs), (*network.inputs, *network.outputs), strict=True
+        )
+        for tensor, here in pairs:
+            if here.shape[:1] != (network.batch,) or here.shape[1:] != tensor.shape[1:]:
+                raise ModelError(
+                    f"{tensor.name!r} has the shape {here.shape} at a batch of {network.batch} and "
+                    f"{tensor.shape} at {model.batch}: for a range of batches axis 0 of every "
+                    "input and output must be the batch; compile it for one batch"
+                )
+    return networks
 
 
 def _check_labels(labels: list[str] | None, model: Model) -> None:
@@ -193,7 +226,12 @@ def _build_module(
 
 
 def _write(
-    path: Path, target: str, modules: list[BuiltModule], model: Model, labels: list[str] | None
+    path: Path,
+    target: str,
+    modules: list[BuiltModule],
+    model: Model,
+    batches: Batches | None,
+    labels: list[str] | None,
 ) -> Artifact:
     if not modules:
         raise BuildError("no module was asked for; name at least one architecture")
@@ -204,6 +242,7 @@ def _write(
         inputs=[_tensor(t) for t in model.inputs],
         outputs=[_tensor(t) for t in model.outputs],
         model=model.source,
+        batches=batches,
         preprocess=model.preprocess,
         labels=labels or model.labels,
     )

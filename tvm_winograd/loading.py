@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from . import libraries
+from .arguments import numpy_dtype
 from .errors import ArtifactError, BuildError
+from .memory import Memory
 
 CPU, CUDA = 1, 2  # DLPack device types
 _RUNTIME_MARK = "vm.builtin.tensor_cache.load"  # registered by libtvm_runtime.so
@@ -22,8 +26,6 @@ _CUDA_MARK = "device_api.cuda"  # by libtvm_runtime_cuda.so
 # numbers of cudaDeviceGetAttribute
 _CC_MAJOR, _CC_MINOR, _SHARED_OPTIN = 75, 76, 97
 _ELSEWHERE = "run on a machine with an NVIDIA GPU, or compile with --target llvm"
-
-_cache_lock = threading.Lock()  # TVM's tensor cache is one table for the whole process
 
 
 def parse_device(device: str | None, target: str) -> tuple[int, int]:
@@ -108,11 +110,11 @@ def _check_gpu(cudart: ctypes.CDLL, index: int) -> None:
         )
 
 
-def choose_module(
+def choose_modules(
     modules: Sequence[Mapping[str, Any]], cc: int, shared_bytes: int
-) -> Mapping[str, Any]:
-    """The module for a GPU: its own architecture, else the newest older one of its generation
-    (sm_86 code runs on sm_89), else PTX.
+) -> list[Mapping[str, Any]]:
+    """The modules for a GPU, one for each batch: those of its own architecture, else of the newest
+    older one of its generation (sm_86 code runs on sm_89), else PTX.
 
     Args:
         modules: of a manifest.
@@ -122,15 +124,18 @@ def choose_module(
     Raises:
         ArtifactError: none fits.
     """
-    fitting = []
+    families: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for module in modules:
-        level = int(re.sub(r"\D", "", module["arch"]) or 0)
-        needed = max((int(f.get("shared_bytes", 0)) for f in module["functions"]), default=0)
-        is_code = module["kind"] == "cubin"
-        specific = module["arch"][-1:] in ("a", "f")  # sm_90a runs nowhere else
+        families.setdefault((module["arch"], module["kind"]), []).append(module)
+    fitting = []
+    for (arch, kind), family in families.items():
+        level, is_code = int(re.sub(r"\D", "", arch) or 0), kind == "cubin"
+        functions = [f for module in family for f in module["functions"]]
+        needed = max((int(f.get("shared_bytes", 0)) for f in functions), default=0)
+        specific = arch[-1:] in ("a", "f")  # sm_90a runs nowhere else
         same = level == cc if specific else level // 10 == cc // 10 and level <= cc
         if (same if is_code else level <= cc) and needed <= shared_bytes:
-            fitting.append((is_code, level, module))
+            fitting.append((is_code, level, family))
     if not fitting:
         have = ", ".join(f"{m['name']} ({m['kind']} for {m['arch']})" for m in modules)
         raise ArtifactError(
@@ -140,47 +145,50 @@ def choose_module(
     return max(fitting, key=lambda item: item[:2])[2]
 
 
-def load_params(folder: Path, count: int, device: tuple[int, int]) -> Any:
-    """The parameters of a module folder, on the device, as one ffi.Array.
+def load_params(
+    data: Path, indexes: Sequence[tuple[Path, int]], memory: Memory
+) -> list[Sequence[Any]]:
+    """The parameters of several modules on the device; tensors that they share are loaded once.
 
+    Args:
+        data: the file that holds all tensors.
+        indexes: of each module TVM's index, and how many tensors it must list.
     Raises:
-        ArtifactError: TVM cannot read them.
+        ArtifactError: a file that cannot be read, an index of another length.
     """
     import tvm_ffi
 
-    read, collect, forget = (
-        tvm_ffi.get_global_func(name)
-        for name in (
-            "vm.builtin.tensor_cache.load",
-            "vm.builtin.param_array_from_cache",
-            "vm.builtin.tensor_cache.remove",
-        )
-    )
-    stored = 0
-    with _cache_lock:
-        try:
-            stored = _stored(folder)
-            read(str(folder), *device)
-            params = collect("param", count)
-        except (RuntimeError, ValueError, LookupError, TypeError) as error:
-            raise ArtifactError(
-                f"the parameters of {folder} cannot be loaded: {error}; compile the model again"
-            ) from error
-        finally:
-            for i in range(max(count, stored)):  # the array keeps the tensors, the table must not
-                forget(f"param_{i}")
-    if stored != count:
+    tensors: dict[tuple, Any] = {}
+    return [
+        tvm_ffi.Array(_load_listed(data, index, count, tensors, memory)) for index, count in indexes
+    ]
+
+
+def _load_listed(
+    data: Path, index: Path, count: int, tensors: dict[tuple, Any], memory: Memory
+) -> list[Any]:
+    """The tensors of one index, in its order; those not in `tensors` are loaded into it."""
+    try:
+        content = json.loads(index.read_text("utf-8"))
+        records = [record for shard in content["records"] for record in shard["records"]]
+        stored = np.memmap(data, "uint8", "r") if records else np.empty(0, "uint8")
+        keys = [(r["byteOffset"], tuple(r["shape"]), r["dtype"]) for r in records]
+        for offset, shape, dtype in dict.fromkeys(keys):
+            if (offset, shape, dtype) not in tensors:
+                typed = numpy_dtype(dtype)
+                end = offset + typed.itemsize * math.prod(shape)
+                array = stored[offset:end].view(typed).reshape(shape)
+                tensors[offset, shape, dtype] = memory.upload(array)
+    except (OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
         raise ArtifactError(
-            f"{folder} holds {stored} parameters, the manifest names {count}; compile the model "
-            "again"
+            f"the parameters of {index.parent} cannot be loaded: {error}; compile the model again"
+        ) from error
+    if len(keys) != count:
+        raise ArtifactError(
+            f"{index.parent} holds {len(keys)} parameters, the manifest names {count}; compile "
+            "the model again"
         )
-    return params
-
-
-def _stored(folder: Path) -> int:
-    """How many parameters TVM's index lists."""
-    index = json.loads((folder / "tensor-cache.json").read_text("utf-8"))
-    return sum(len(shard["records"]) for shard in index["records"])
+    return [tensors[key] for key in keys]
 
 
 def _registered(name: str) -> bool:

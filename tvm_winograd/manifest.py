@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from .batches import Batches
 from .errors import ArtifactError
 
 FORMAT = "tvm-winograd artifact"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 PARAMS = "params.bin"
 KINDS = ("llvm", "cubin", "ptx")
@@ -26,6 +27,7 @@ _TOP: dict[str, tuple[type, ...]] = {
     "model": (dict, str, type(None)),
     "inputs": (list,),
     "outputs": (list,),
+    "batch": (dict, type(None)),  # {"min", "max"}: any between; the shapes are those of "max"
     "modules": (list,),
     "params": (dict,),
     "versions": (dict,),
@@ -35,6 +37,7 @@ _TOP: dict[str, tuple[type, ...]] = {
     "files": (dict,),
 }
 _PARAMS: dict[str, tuple[type, ...]] = {"file": (str,), "bytes": (int,), "tensors": (int,)}
+_BATCH: dict[str, tuple[type, ...]] = {"min": (int,), "max": (int,)}
 _VERSIONS: dict[str, tuple[type, ...]] = {
     "tvm": (str,),
     "tvm_ffi": (str,),
@@ -46,6 +49,7 @@ _MODULE: dict[str, tuple[type, ...]] = {
     "name": (str,),
     "arch": (str,),
     "kind": (str,),
+    "batch": (int, type(None)),  # the most images that it takes, where the batch varies
     "file": (str,),
     "params": (dict,),
     "layers": (list,),
@@ -108,7 +112,23 @@ def check_manifest(manifest: Any, where: str) -> None:
         _check(module["params"], _INDEX, f"{at}.params")
         if not re.fullmatch(r"[\w.-]+", module["name"]):
             raise ArtifactError(f"{at}.name is {module['name']!r}: letters, digits, _ . - only")
+    _check_batches(manifest, where)
     _check_listed(manifest, where)
+
+
+def batches_of(manifest: Mapping[str, Any]) -> Batches | None:
+    """What an artifact was compiled for, if its batch varies."""
+    if manifest["batch"] is None:
+        return None
+    sizes = {module["batch"] for module in manifest["modules"]}
+    return Batches(manifest["batch"]["min"], tuple(sorted(sizes)))
+
+
+def with_batch(tensors: Sequence[Mapping[str, Any]], batch: int | None) -> list[dict[str, Any]]:
+    """Entries of a manifest's inputs or outputs for another batch; unchanged if None."""
+    if batch is None:
+        return [dict(tensor) for tensor in tensors]
+    return [{**tensor, "shape": [batch, *tensor["shape"][1:]]} for tensor in tensors]
 
 
 def read_labels(path: str | Path, manifest: Mapping[str, Any]) -> list[str] | None:
@@ -168,6 +188,29 @@ def _check_tensor(tensor: Any, where: str) -> None:
     _check(tensor, _TENSOR, where)
     if not all(isinstance(d, int) and not isinstance(d, bool) and d > 0 for d in tensor["shape"]):
         raise ArtifactError(f"{where}.shape is {tensor['shape']}: positive integers were expected")
+
+
+def _check_batches(manifest: Mapping[str, Any], where: str) -> None:
+    """Every architecture must have every bucket, the largest as large as the inputs say."""
+    sizes: dict[tuple[str, str], list[int]] = {}
+    for module in manifest["modules"]:
+        sizes.setdefault((module["arch"], module["kind"]), []).append(module["batch"])
+    distinct = {tuple(sorted(map(str, of_one))) for of_one in sizes.values()}
+    if manifest["batch"] is None:
+        good = distinct == {("None",)}
+    else:
+        _check(manifest["batch"], _BATCH, f"{where}: batch")
+        low, high = manifest["batch"]["min"], manifest["batch"]["max"]
+        tensors = [*manifest["inputs"], *manifest["outputs"]]
+        found = next(iter(sizes.values()))
+        good = len(distinct) == 1 and None not in found and len(set(found)) == len(found)
+        good = good and 1 <= low <= min(found) and max(found) == high
+        good = good and all(tensor["shape"][:1] == [high] for tensor in tensors)
+    if not good:
+        raise ArtifactError(
+            f"{where}: batch {manifest['batch']} does not fit the modules' {list(sizes.values())} "
+            "or the shapes of inputs and outputs; compile the model again"
+        )
 
 
 def _check_listed(manifest: Mapping[str, Any], where: str) -> None:

@@ -8,17 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from .batches import Batches
 from .errors import InputError
 
 
 def read_input(
-    path: str | Path, shape: tuple[int, ...], preprocess: Mapping[str, Any] | None
+    path: str | Path,
+    shape: tuple[int, ...],
+    preprocess: Mapping[str, Any] | None,
+    batches: Batches | None = None,
 ) -> np.ndarray:
     """The file as a float32 array of `shape` (n, c, h, w); one image fills the whole batch.
 
     Args:
         path: .npy (shape or shape[1:], used as it is) or an image that Pillow reads.
         preprocess: {"resize", "crop", "mean", "std"}; an image needs it.
+        batches: where the batch varies, what n may be; one image is the smallest batch then.
     Raises:
         InputError: a file that is missing, unreadable or of another shape.
     """
@@ -26,6 +31,11 @@ def read_input(
     if not path.is_file():
         raise InputError(f"input file {path} does not exist")
     array = _read_npy(path) if path.suffix == ".npy" else _read_image(path, shape, preprocess)
+    if batches and array.shape[1:] == shape[1:]:
+        batches.bucket(array.shape[0])
+        shape = array.shape
+    elif batches:
+        shape = (batches.low, *shape[1:])
     if array.shape == shape[1:]:
         array = np.broadcast_to(array, shape)
     if array.shape != shape:

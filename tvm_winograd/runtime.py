@@ -6,7 +6,6 @@ logits = runner.run(x)
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,30 +16,34 @@ from typing import Any
 import numpy as np
 
 from . import gate
-from .arguments import check_tensor, numpy_dtype, stream_handle
+from .arguments import check_inputs, numpy_dtype, stream_handle
+from .batch_runner import BatchRunner
+from .batches import Batches
 from .errors import ArtifactError, InputError
 from .loading import (
     CPU,
     CUDA,
     check_versions,
-    choose_module,
+    choose_modules,
     load_cuda,
     load_params,
     load_runtime,
     parse_device,
 )
-from .manifest import check_files, read_labels, read_manifest
+from .manifest import batches_of, check_files, read_labels, read_manifest, with_batch
+from .memory import Memory, runtime
 
 _POOLED = 2  # TVM's allocator that keeps freed memory for the next run
-_ALIGN = 64  # bytes: TVM's kernels assume it of every tensor
 
 
-def load(path: str | Path, device: str | None = None) -> Runner:
+def load(path: str | Path, device: str | None = None) -> Runner | BatchRunner:
     """Loads an artifact on `device` ("cpu", "cuda", "cuda:1"; by default the target's first).
 
     A module with a CUDA graph runs once, on zeros, to be captured. CUDA refuses that while other
     threads allocate on the GPU or use its default stream; models of ours wait for each other.
 
+    Returns:
+        A BatchRunner where the artifact was compiled for a range of batches.
     Raises:
         ArtifactError: the artifact is damaged or does not fit this machine.
     """
@@ -50,12 +53,26 @@ def load(path: str | Path, device: str | None = None) -> Runner:
     check_versions(manifest)
     check_files(path, manifest)
     load_runtime()
+    modules = manifest["modules"]
     if kind == CUDA:
-        module = choose_module(manifest["modules"], *load_cuda(index))
-    else:
-        module = manifest["modules"][0]
+        modules = choose_modules(modules, *load_cuda(index))
+    labels = read_labels(path, manifest)
+    memory = _memory(kind, index)
     with gate.GPU.alone() if kind == CUDA else nullcontext():
-        return Runner(path, manifest, module, (kind, index))
+        indexes = [(path / m["params"]["file"], len(m["params"]["names"])) for m in modules]
+        params = load_params(path / manifest["params"]["file"], indexes, memory)
+        runners = [
+            Runner(path, manifest, module, memory, of_module, labels)
+            for module, of_module in zip(modules, params, strict=True)
+        ]
+    batches = batches_of(manifest)
+    return BatchRunner(batches, runners) if batches else runners[0]
+
+
+def _memory(kind: int, index: int) -> Memory:
+    import tvm_ffi
+
+    return Memory(tvm_ffi.device("cuda" if kind == CUDA else "cpu", index))
 
 
 class Runner:
@@ -73,29 +90,34 @@ class Runner:
         path: Path,
         manifest: dict[str, Any],
         module: Mapping[str, Any],
-        device: tuple[int, int],
+        memory: Memory,
+        params: Sequence[Any],
+        labels: list[str] | None,
     ) -> None:
         """Use `load`."""
         import tvm_ffi
 
         self.manifest = manifest
         self.module = module
-        self.device = tvm_ffi.device("cuda" if device[0] == CUDA else "cpu", device[1])
+        self.device = memory.device
+        self.labels = labels
+        self._memory = memory
+        self._inputs = with_batch(manifest["inputs"], module["batch"])
+        self._padded: list[Any] = []  # the inputs of a run that does not fill the bucket
         self._stream: int | None = None  # of the last run
         self._lock = threading.RLock()  # TVM's virtual machine has one stack
-        self.labels = read_labels(path, manifest)
         file = path / module["file"]
+        place = (memory.device.dlpack_device_type(), memory.device.index)
         try:
             self._library = tvm_ffi.load_module(str(file))
             self._vm = self._library["vm_load_executable"]()
-            self._vm["vm_initialization"](*device, _POOLED, CPU, 0, _POOLED)
+            self._vm["vm_initialization"](*place, _POOLED, CPU, 0, _POOLED)
             self._main = self._vm["main"]
         except (RuntimeError, AttributeError) as error:
             raise ArtifactError(
                 f"{file} cannot be loaded: {error}; compile the model again"
             ) from error
-        # the graph holds their addresses: they are the parameters of every run
-        self._params = load_params(file.parent, len(module["params"]["names"]), device)
+        self._params = params  # the graph holds their addresses: they are those of every run
         if module["cuda_graph"]:
             self._capture()
 
@@ -117,11 +139,11 @@ class Runner:
         function = self._library.get_function(name, query_imports=True)
         entry = next(f for f in self.module["functions"] if f["name"] == name)
         with self._on(None) as handle:
-            tensors = [self._upload(a) if isinstance(a, np.ndarray) else a for a in args]
+            tensors = [self._memory.upload(a) if isinstance(a, np.ndarray) else a for a in args]
             out = self._poisoned(shape, dtype)
             function(*tensors, out, *(self._poisoned(**w) for w in entry["workspaces"]))
-            self._wait(handle)
-            return self._download(out)
+            self._memory.wait(handle)
+            return self._memory.download(out)
 
     def run(self, *inputs: Any, stream: Any = None) -> Any:
         """Runs the model once.
@@ -141,10 +163,10 @@ class Runner:
         on_host, checked = self._check(inputs)
         with self._on(stream) as handle:
             if not on_host:
-                return self._call(checked)
-            out = self._call([self._upload(x) for x in checked])
-            self._wait(handle)
-            return _map(self._download, out)
+                return self._call(checked, handle)
+            out = self._call([self._memory.upload(x) for x in checked], handle)
+            self._memory.wait(handle)
+            return _map(self._memory.download, out)
 
     def time(
         self, *inputs: Any, repeats: int = 10, warmup: int = 3, stream: Any = None
@@ -158,12 +180,12 @@ class Runner:
         on_host, checked = self._check(inputs)
         seconds = []
         with self._on(stream) as handle:
-            tensors = [self._upload(x) for x in checked] if on_host else checked
+            tensors = [self._memory.upload(x) for x in checked] if on_host else checked
             for i in range(warmup + repeats):
-                self._wait(handle)
+                self._memory.wait(handle)
                 start = time.perf_counter()
-                self._call(tensors)
-                self._wait(handle)
+                self._call(tensors, handle)
+                self._memory.wait(handle)
                 if i >= warmup:
                     seconds.append(time.perf_counter() - start)
         return seconds
@@ -172,10 +194,10 @@ class Runner:
         import tvm_ffi
 
         try:
-            zeros = [np.zeros(t["shape"], numpy_dtype(t["dtype"])) for t in self.manifest["inputs"]]
+            zeros = [np.zeros(t["shape"], numpy_dtype(t["dtype"])) for t in self._inputs]
             with tvm_ffi.use_raw_stream(self.device, 0):
-                self._call([self._upload(x) for x in zeros])
-                self._wait(0)
+                self._call([self._memory.upload(x) for x in zeros], 0)
+                self._memory.wait(0)
         except RuntimeError as error:
             raise ArtifactError(
                 f"the CUDA graph cannot be captured: {error}; load the model while no other thread "
@@ -184,74 +206,36 @@ class Runner:
 
     def _poisoned(self, shape: Sequence[int], dtype: str) -> Any:
         """A tensor whose elements show if they are read before they are written, or never are."""
-        return self._upload(np.full(tuple(shape), np.nan).astype(numpy_dtype(dtype)))
+        return self._memory.upload(np.full(tuple(shape), np.nan).astype(numpy_dtype(dtype)))
 
-    def _call(self, tensors: Sequence[Any]) -> Any:
+    def _call(self, tensors: Sequence[Any], stream: int) -> Any:
+        """The outputs for device tensors; of a bucket they may hold fewer images than it has."""
+        rows = None
+        if self.module["batch"] not in (None, tensors[0].shape[0]):
+            rows = int(tensors[0].shape[0])
+            tensors = self._pad(tensors, rows, stream)
         out = self._main(*tensors, self._params)
-        return out if hasattr(out, "__dlpack__") else tuple(out)
+        out = out if hasattr(out, "__dlpack__") else tuple(out)
+        return out if rows is None else _map(lambda t: self._memory.rows(t, rows), out)
+
+    def _pad(self, tensors: Sequence[Any], rows: int, stream: int) -> Sequence[Any]:
+        """Copies the images to the front of tensors of the bucket's size. Behind them zeros or
+        images of an earlier run lie: no image sees another, and their outputs are cut off."""
+        if not self._padded:
+            zeros = [np.zeros(t["shape"], numpy_dtype(t["dtype"])) for t in self._inputs]
+            self._padded = [self._memory.upload(array) for array in zeros]
+        for tensor, padded in zip(tensors, self._padded, strict=True):
+            self._memory.copy(tensor, self._memory.rows(padded, rows), stream)
+        return self._padded
 
     def _check(self, inputs: Sequence[Any]) -> tuple[bool, list[Any]]:
         """Whether the inputs are numpy's, and what to upload or to run on."""
-        wanted = self.manifest["inputs"]
-        if len(inputs) != len(wanted):
-            names = ", ".join(t["name"] for t in wanted)
-            raise InputError(f"{len(inputs)} inputs given, the model takes {len(wanted)}: {names}")
-        on_host = {isinstance(x, np.ndarray) for x in inputs}
-        if len(on_host) > 1:
-            raise InputError("numpy arrays and DLPack tensors are mixed: give all of one kind")
-        checked = []
-        for value, tensor in zip(inputs, wanted, strict=True):
-            if isinstance(value, np.ndarray):
-                check_tensor(value, tensor)
-                checked.append(value)
-            else:
-                checked.append(self._borrow(value, tensor))
-        return on_host != {False}, checked
-
-    def _borrow(self, value: Any, wanted: Mapping[str, Any]) -> Any:
-        """The caller's tensor as TVM's, without a copy."""
-        import tvm_ffi
-
-        name = wanted["name"]
-        if not hasattr(value, "__dlpack__"):
-            raise InputError(
-                f"input {name} is a {type(value).__name__}: a numpy array or a tensor with "
-                "__dlpack__ (torch, cupy, tvm_ffi) is needed"
-            )
-        try:
-            tensor = value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(value)
-        except (BufferError, RuntimeError) as error:
-            raise InputError(f"input {name} cannot be shared through DLPack: {error}") from error
-        check_tensor(tensor, wanted)
-        if tensor.device != self.device:
-            raise InputError(
-                f"input {name} is on {tensor.device}, the model on {self.device}: move it there"
-            )
-        if not tensor.is_contiguous():
-            raise InputError(f"input {name} is not contiguous: pass x.contiguous()")
-        if tensor.data_ptr() % _ALIGN:
-            raise InputError(f"input {name} is not aligned to {_ALIGN} bytes: pass x.clone()")
-        return tensor
-
-    def _upload(self, array: np.ndarray) -> Any:
-        """A copy on the device; on the CPU too, since numpy aligns to 16 bytes only."""
-        import tvm_ffi
-
-        array = np.ascontiguousarray(array).reshape(array.shape)  # which makes scalars 1-d
-        shape, dtype = tvm_ffi.Shape(array.shape), tvm_ffi.dtype(str(array.dtype))
-        tensor = _runtime("TVMTensorAllocWithScope")(shape, dtype, self.device, None)
-        data = array.ctypes.data_as(ctypes.c_void_p)
-        _runtime("TVMTensorCopyFromBytes")(tensor, data, array.nbytes)
-        return tensor
-
-    def _download(self, tensor: Any) -> np.ndarray:
-        array = np.empty(tuple(tensor.shape), numpy_dtype(str(tensor.dtype)))
-        data = array.ctypes.data_as(ctypes.c_void_p)
-        _runtime("TVMTensorCopyToBytes")(tensor, data, array.nbytes)
-        return array
-
-    def _wait(self, stream: int) -> None:
-        _runtime("Device_StreamSync")(self.device, stream)
+        wanted, batch = self._inputs, self.module["batch"]
+        if batch is not None and inputs and getattr(inputs[0], "shape", None):
+            rows = int(inputs[0].shape[0])
+            Batches(1, (batch,)).bucket(rows)
+            wanted = with_batch(wanted, rows)
+        return check_inputs(inputs, wanted, self.device, fixed_batch=batch is None)
 
     @contextmanager
     def _on(self, stream: Any) -> Iterator[int]:
@@ -272,16 +256,10 @@ class Runner:
 
         if self._stream not in (None, handle):
             # both use the model's workspace: the new stream waits on the GPU, the host does not
-            _runtime("Device_StreamSyncFromTo")(self.device, self._stream, handle)
+            runtime("Device_StreamSyncFromTo")(self.device, self._stream, handle)
         self._stream = handle
         with gate.GPU.together(), tvm_ffi.use_raw_stream(self.device, handle):
             yield
-
-
-def _runtime(name: str) -> Any:
-    import tvm_ffi
-
-    return tvm_ffi.get_global_func(f"runtime.{name}")
 
 
 def _map(function: Any, out: Any) -> Any:

@@ -13,7 +13,7 @@ from .common import MODEL_HELP, add_model_options, print_json, print_table, prog
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("-o", "--output", required=True, metavar="ARTIFACT", help="folder to write")
-    add_model_options(parser)
+    add_model_options(parser, ranges=True)
     parser.add_argument("--dtype", default="float32", help="float32 is what exists for now")
     parser.add_argument("--logs", metavar="DIR", help="tuning tables, before the shipped ones")
     parser.add_argument("--algorithm", default="auto", help="for every convolution it applies to")
@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
         arch=args.arch,
         output=args.output,
         batch=args.batch,
+        buckets=args.buckets,
         dtype=args.dtype,
         weights=args.weights,
         logs=args.logs,

@@ -22,13 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from .. import runtime
     from ..errors import InputError
+    from ..manifest import batches_of
     from ..preprocess import read_input
 
     if args.top < 1:
         raise InputError(f"--top {args.top}: at least 1 is needed")
     runner = runtime.load(args.artifact, args.device)
     tensor = runner.manifest["inputs"][0]
-    x = read_input(args.input, tuple(tensor["shape"]), runner.manifest["preprocess"])
+    batches = batches_of(runner.manifest)
+    x = read_input(args.input, tuple(tensor["shape"]), runner.manifest["preprocess"], batches)
+    if isinstance(runner, runtime.BatchRunner):
+        runner = runner.at(x.shape[0])
     output = runner.run(x)
     seconds = runner.time(x, repeats=args.repeats)
     first = output[0] if isinstance(output, tuple) else output
