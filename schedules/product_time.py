@@ -54,11 +54,11 @@ def clocks(product: Product, gpu: Gpu) -> float:
     rounds = ceil_div(each, resident)
     # A 16-byte shared load occupies the SM's one port for two clocks: half a clock a scheduler.
     fragments = (p.tk + p.tp) // 4
-    issue = p.bc * max(accumulators + fragments, 2 * fragments * SCHEDULERS)
-    issue += p.copies / p.threads + _LOOP
+    arithmetic = p.bc * max(accumulators + fragments, 2 * fragments * SCHEDULERS)
+    issue = arithmetic + p.copies / p.threads + _LOOP
     latency = rounds * max(issue + _STEP_LATENCY, _LOAD_LATENCY / max(1, p.buffers - 1))
-    busy = ceil_div(each * ceil_div(p.threads, gpu.warp), SCHEDULERS) * issue
-    busy = max(busy, each * p.step_bytes / L2_BYTES)
+    warps = ceil_div(each * ceil_div(p.threads, gpu.warp), SCHEDULERS)
+    busy = max(warps * issue, each * p.step_bytes / L2_BYTES)
     return p.steps * max(busy, latency) * (1 + _EXPOSED / resident) + rounds * _FILL
 
 

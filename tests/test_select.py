@@ -1,11 +1,14 @@
 """Which kernel, with which config, and the reason."""
 
-import pytest
-from tvm_winograd.schedules import winograd_fused
+import re
+from dataclasses import replace
 
-from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError
+import pytest
+from tvm_winograd.schedules import winograd_f4, winograd_fused
+
+from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, logs
 from tvm_winograd.gpu import GPUS, PORTABLE, Cpu, gpu_for, parse_archs
-from tvm_winograd.select import choose
+from tvm_winograd.select import Limits, choose
 
 H200, CPU = gpu_for("sm_90"), Cpu("znver4", 512, 2)
 RESNET = ConvSpec(1, 64, 56, 56, 64)
@@ -47,6 +50,57 @@ def test_forced_winograd_is_refused_with_the_reason(spec, why, hardware):
         choose(spec, Epilogue(), hardware, algorithm="winograd")
 
 
+def test_the_fastest_by_estimate():
+    """As measured on an H200: F(2x2) at batch 1, F(4x4) from batch 8 on, 1x1 by GEMM."""
+    assert choose(RESNET, Epilogue(), H200).algorithm == "winograd-f2"
+    for n in (8, 32, 128):
+        choice = choose(replace(RESNET, n=n), Epilogue(), H200)
+        assert choice.algorithm == "winograd-f4"
+        times = [float(x) for x in re.findall(r"estimated ([\d.]+) us", choice.reason)]
+        assert len(times) == 3 and times[0] == min(times)
+
+
+def test_limits_on_the_error():
+    many = replace(RESNET, n=32)
+    assert choose(many, Epilogue(), H200).algorithm == "winograd-f4"
+    exact = choose(many, Epilogue(), H200, limits=Limits(max_error=1e-6))
+    assert exact.algorithm == "winograd-f2" and "F(4x4)" not in exact.reason
+    assert "may err by 5e-06" in exact.reason
+    with pytest.raises(TvmWinogradError, match="may err"):
+        choose(many, Epilogue(), H200, limits=Limits(max_error=1e-9))
+
+
+def test_limits_on_the_workspace():
+    many = replace(RESNET, n=32)
+    choice = choose(many, Epilogue(), H200, limits=Limits(workspace=0))
+    assert choice.algorithm == "winograd-f2" and choice.config.split_c == 1
+    few = replace(many, n=1, c=512, k=512, h=7, w=7)
+    assert choose(few, Epilogue(), H200).config.split_c > 1
+    assert choose(few, Epilogue(), H200, limits=Limits(workspace=0)).config.split_c == 1
+    half = winograd_f4.KERNEL.workspace(choose(many, Epilogue(), H200).config, many) // 2
+    limits = Limits(("winograd-f4",), workspace=half)
+    assert choose(many, Epilogue(), H200, limits=limits).config.chunks > 1
+
+
+def test_limits_on_the_algorithms():
+    choice = choose(RESNET, Epilogue(), H200, limits=Limits(("gemm", "im2col")))
+    assert choice.algorithm == "gemm"
+    with pytest.raises(TvmWinogradError, match="none of the allowed winograd"):
+        choose(STRIDED, Epilogue(), H200, limits=Limits(("winograd",)))
+    for bad in ({"algorithms": ("fft",)}, {"algorithms": ()}, {"max_error": -1}, {"workspace": -1}):
+        with pytest.raises(TvmWinogradError):
+            Limits(**bad)
+
+
+def test_limits_hold_for_tables_too():
+    many = replace(RESNET, n=32)
+    rows, _ = logs.read_folder(logs.shipped_folder(), "sm_90")
+    assert choose(many, Epilogue(), H200, rows=rows).algorithm == "winograd-f4"
+    for limits in (Limits(max_error=1e-6), Limits(workspace=0), Limits(("winograd-f2",))):
+        choice = choose(many, Epilogue(), H200, rows=rows, limits=limits)
+        assert (choice.algorithm, choice.source) == ("winograd-f2", "log")
+
+
 def test_unknown_and_missing_algorithms():
     with pytest.raises(TvmWinogradError, match=r"fft.*there are auto"):
         choose(RESNET, Epilogue(), H200, algorithm="fft")
@@ -76,7 +130,7 @@ def test_an_explicit_config_too_large_for_the_gpu():
 def test_every_default_is_legal(gpu):
     for spec in (RESNET, ConvSpec(2, 5, 9, 13, 4), ConvSpec(1, 1, 1, 1, 1)):
         choice = choose(spec, Epilogue(), gpu)
-        assert choice.algorithm == "winograd-f2"
+        assert choice.source == "default"
         assert choice.kernel.illegal(choice.config, spec, gpu) is None
 
 
