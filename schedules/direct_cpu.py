@@ -100,6 +100,14 @@ def schedule(sch: Any, config: DirectCpuConfig, hardware: Hardware) -> None:
     _stage_input(sch, tile, config)
 
 
+def workspace(config: DirectCpuConfig, spec: ConvSpec) -> int:
+    """Bytes of the padded or converted input, where one pass makes all of it."""
+    z = direct.sizes(spec, config.tiling)
+    h, w = (1, spec.h * spec.w) if config.flat else (spec.h, spec.w)
+    as_it_is = max(spec.padding) == 0 and z.hp <= h and z.wp <= w and spec.dtype == spec.acc
+    return 4 * spec.n * spec.c * z.hp * z.wp if config.k_outer and not as_it_is else 0
+
+
 def _tile_output(sch: Any, config: DirectCpuConfig) -> tuple[Any, Any]:
     """Orders the output's loops; returns (the parallel loop, that over blocks of filters)."""
     block = sch.get_sblock("direct_O")
@@ -204,4 +212,5 @@ KERNEL = Kernel(
     schedule=schedule,
     pack_weights=lambda w, spec, config: direct.pack_weights(w, spec, config.tiling),
     weight_func=lambda spec, config: direct.weight_func(spec, config.tiling),
+    workspace=workspace,
 )

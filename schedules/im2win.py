@@ -282,4 +282,5 @@ KERNEL = Kernel(
     weight_func=lambda spec, config: im2win.weight_func(spec, config.tiling),
     pass_config=blocks.ASYNC_COPY,
     not_worth=lambda spec, hardware: "im2win is taken from a tuning log only; ask for im2win",
+    workspace=lambda config, spec: config.workspace_bytes(spec),
 )

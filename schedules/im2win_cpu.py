@@ -205,4 +205,5 @@ KERNEL = Kernel(
     pack_weights=lambda w, spec, config: im2win.pack_weights(w, spec, config.tiling(spec)),
     weight_func=lambda spec, config: im2win.weight_func(spec, config.tiling(spec)),
     not_worth=lambda spec, hardware: "im2win is taken from a tuning log only; ask for im2win",
+    workspace=lambda config, spec: 0 if config.fused else config.workspace_bytes(spec),
 )

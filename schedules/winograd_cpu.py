@@ -182,6 +182,13 @@ def not_worth(spec: ConvSpec, hardware: Hardware) -> str | None:
     return None
 
 
+def workspace(config: WinogradCpuConfig, spec: ConvSpec) -> int:
+    """Bytes of V, unless each tile's is made where it is used."""
+    z = winograd.sizes(spec, config.tiling)
+    points = (config.tiling.m + 2) ** 2
+    return 0 if config.fused else 4 * points * z.c_pad * z.pb * z.bp
+
+
 KERNEL = Kernel(
     name="winograd-cpu",
     algorithm="winograd-f2",
@@ -195,4 +202,5 @@ KERNEL = Kernel(
     pack_weights=lambda w, spec, config: winograd.pack_weights(w, spec, config.tiling),
     weight_func=lambda spec, config: winograd.weight_func(spec, config.tiling),
     not_worth=not_worth,
+    workspace=workspace,
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from convs import FULL, expected, poison, random_arrays
+from tvm_winograd.schedules import KERNELS
 
 import tvm_winograd
 from tvm_winograd import ConvSpec, cli, compiler, nvrtc, reference
@@ -18,9 +19,10 @@ from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
 from tvm_winograd.gpu import gpu_for, host_cpu, make_target
 from tvm_winograd.passes import pipeline
+from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.passes.plan_workspaces import Workspace, hoist_workspaces
 from tvm_winograd.plan import Graph, plan_network
-from tvm_winograd.select import choose
+from tvm_winograd.select import Choice, choose
 from tvm_winograd.serial import serialise
 from tvm_winograd.tolerances import tolerance
 
@@ -53,6 +55,31 @@ def test_the_kernels_stay_the_same(case):
         build(version, GPU, pipeline="tir", pass_config=choice.kernel.pass_config)
         sources.append(nvrtc.last_compilation().source)
     assert sources[0] == sources[1]
+
+
+CONVS = (
+    ConvSpec(2, 16, 9, 13, 24),
+    ConvSpec(1, 64, 7, 7, 128, stride=2),
+    ConvSpec(1, 8, 9, 9, 8, groups=8),
+    ConvSpec(2, 12, 8, 8, 16, r=1, s=1, padding=0),
+    ConvSpec(2, 16, 9, 13, 24, layout="NHWC"),
+)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+def test_what_a_kernel_says_it_needs(kernel):
+    hardware, count = GPU if kernel.target == "cuda" else host_cpu(), 0
+    for spec in CONVS:
+        if kernel.supports(spec, FULL, hardware):
+            continue
+        for config in kernel.configs(spec, hardware)[:4]:
+            with make_target(hardware):
+                func = kernel.prim_func(spec, FULL, config)
+                done, _ = schedule_function(func, Choice(kernel, config, "", ""), hardware)
+            needed = sum(w.bytes for w in hoist_workspaces(done)[1])
+            assert kernel.workspace(config, spec) == needed, (spec, config)
+            count += 1
+    assert count
 
 
 def test_chunks_share_a_workspace_of_one_chunk():
