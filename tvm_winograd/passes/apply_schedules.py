@@ -1,4 +1,4 @@
-"""Schedule every PrimFunc: ours as chosen, the rest by dlight (CUDA) or a plain rule (llvm)."""
+"""Schedule every PrimFunc: ours as chosen, the rest by plain rules of ours, or dlight (CUDA)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tvm
 import tvm.s_tir as s_tir
 from tvm import tirx
 
-from tvm_winograd.schedules import default_cpu
+from tvm_winograd.schedules import default_cpu, default_cuda
 
 from ..errors import BuildError
 from ..gpu import Hardware, make_target
@@ -57,6 +57,8 @@ def schedule_function(
         sch = s_tir.Schedule(func)
         default_cpu.schedule(sch, hardware)
         return sch.mod["main"], _entry("default-cpu", "default", reason)
+    if choice is None and (found := default_cuda.schedule(func, hardware)) is not None:
+        return found[1], _entry(found[0], "default", reason)
     rule, done = _dlight(func)
     return done, _entry(f"dlight.{rule}", "fallback", reason)
 
