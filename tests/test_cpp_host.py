@@ -75,6 +75,21 @@ def test_errors(host, artifact, tmp_path):
     assert not y.exists()
 
 
+def test_a_batch_that_varies(host, tmp_path):
+    from test_batches import HIGH, chain, images
+
+    made = tvm_winograd.compile(chain(), batch=(1, HIGH), buckets=[2, HIGH], output=tmp_path / "a")
+    for count in range(1, HIGH + 2):
+        x = images(count)
+        np.save(tmp_path / "x.npy", x)
+        ran = run(host, made.path / "cpu", "cpu", tmp_path / "x.npy", tmp_path / "y.npy")
+        if count > HIGH:
+            assert ran.returncode == 1 and "a batch of 6: this artifact takes up to 5" in ran.stderr
+        else:
+            assert ran.returncode == 0, ran.stderr
+            assert np.array_equal(np.load(tmp_path / "y.npy"), made.run(x))
+
+
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 def test_cuda_without_a_driver(host, artifact, tmp_path):
     ran = run(host, artifact.path / "cpu", "cuda", tmp_path / "x.npy", tmp_path / "y.npy")

@@ -47,6 +47,13 @@ def test_code_that_does_not_fit_is_not_chosen():
         choose_modules(MODULES[:1], 70, 101_376)
 
 
+def test_all_buckets_of_an_architecture_must_fit():
+    buckets = [{**module("sm_90", shared=s), "batch": b} for b, s in ((1, 0), (8, 200_000))]
+    ptx = [{**MODULES[-1], "batch": b} for b in (1, 8)]
+    assert choose_modules(buckets + ptx, 90, 232_448) == buckets
+    assert choose_modules(buckets + ptx, 90, 101_376) == ptx
+
+
 def test_devices():
     assert parse_device(None, "llvm") == (1, 0) and parse_device("cuda:3", "cuda") == (2, 3)
     for device, target, message in [

@@ -7,7 +7,7 @@ of the bare convolution.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,12 +17,14 @@ from tvm_winograd.schedules import KERNELS
 
 from . import peers, reference
 from .artifact import Artifact
-from .errors import ModelError, UnsupportedError
+from .batch_runner import BatchRunner
+from .errors import InputError, ModelError, UnsupportedError
 from .evaluate import Conv, evaluate
 from .frontend import Model, load_model
 from .frontend.weights import random_images
 from .passes.dense_to_conv import dense_to_conv
 from .passes.fold_batch_norm import fold_batch_norm
+from .runtime import Runner
 from .shapes import ConvSpec, Epilogue
 from .tolerances import network_ratio, tolerance
 
@@ -53,10 +55,12 @@ class Report:
     peer_error: float
     ratio_limit: float  # of error over peer_error
     layers: list[LayerResult] = field(default_factory=list)
+    padding: bool | None = None  # of a bucket: an image does not see the others, nor what is added
 
     @property
     def ok(self) -> bool:
-        return self.error <= self.ratio_limit * self.peer_error and all(r.ok for r in self.layers)
+        exact = self.error <= self.ratio_limit * self.peer_error
+        return exact and all(r.ok for r in self.layers) and self.padding is not False
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio, "ok": self.ok}
@@ -101,14 +105,49 @@ def verify(
     layers: bool = True,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Run every check on this machine's device.
+    """Run every check on this machine's device; of several buckets, on that of the model's batch.
 
     Args:
         model: what the artifact was compiled from (`load_source`).
         layers: also each convolution alone.
+    Raises:
+        InputError: the artifact has no bucket for the model's batch.
     """
     runner = artifact.load()
-    truth = _truth(artifact)
+    return _verify(_bucket(runner, model.batch), _truth(artifact), model, layers, progress)
+
+
+def verify_buckets(
+    artifact: Artifact,
+    model: Model,
+    sizes: Sequence[int] | None = None,
+    *,
+    layers: bool = True,
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[Report]:
+    """`verify` for each bucket of an artifact whose batch varies, or those of `sizes`."""
+    runner, truth, reports = artifact.load(), _truth(artifact), []
+    for size in runner.batches.sizes if sizes is None else sizes:
+        progress(f"batch {size}")
+        bucket = _bucket(runner, size)
+        reports.append(_verify(bucket, truth, model.at_batch(size), layers, progress))
+    return reports
+
+
+def _bucket(runner: Runner | BatchRunner, batch: int) -> Runner:
+    if isinstance(runner, Runner):
+        return runner
+    if batch not in runner.batches.sizes:
+        raise InputError(
+            f"there is no bucket for a batch of {batch}: there are "
+            f"{', '.join(map(str, runner.batches.sizes))}"
+        )
+    return runner.at(batch)
+
+
+def _verify(
+    runner: Runner, truth: Conv, model: Model, layers: bool, progress: Callable[[str], None]
+) -> Report:
     rng = np.random.default_rng(_SEED)
     inputs = [_random(rng, t.shape) for t in model.inputs]
     results = _check_layers(runner, model, inputs, truth, progress) if layers else []
@@ -117,14 +156,31 @@ def verify(
     progress("network in direct float32")
     peer, conv = _peer()
     theirs = evaluate(model.mod, model.params, inputs, dtype="float32", conv=conv)
-    got = runner.run(*inputs)
-    outputs = list(got) if isinstance(got, tuple) else [got]
+    outputs = _outputs(runner, inputs)
+    padding = _padding_unseen(runner, inputs, outputs) if runner.module["batch"] else None
     limit = network_ratio(
         (ConvSpec.from_key(layer["spec"]), layer["algorithm"]) for layer in runner.module["layers"]
     )
-    return Report(
-        runner.module["name"], _worst(outputs, want), peer, _worst(theirs, want), limit, results
-    )
+    errors = _worst(outputs, want), peer, _worst(theirs, want)
+    return Report(runner.module["name"], *errors, limit, results, padding)
+
+
+def _outputs(runner: Runner, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    got = runner.run(*inputs)
+    return list(got) if isinstance(got, tuple) else [got]
+
+
+def _padding_unseen(runner: Runner, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> bool:
+    """Whether fewer images come out with the same bits as in a full batch, NaN lying behind them
+    where the bucket is padded."""
+    size = runner.module["batch"]
+    if size > 1:
+        _outputs(runner, [np.full_like(x[1:], np.nan) for x in inputs])
+    for rows in dict.fromkeys((1, max(size - 1, 1))):
+        fewer = _outputs(runner, [x[:rows] for x in inputs])
+        if not all(np.array_equal(f, o[:rows]) for f, o in zip(fewer, outputs, strict=True)):
+            return False
+    return True
 
 
 def _random(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

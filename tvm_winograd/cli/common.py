@@ -25,7 +25,7 @@ def add_model_options(parser: argparse.ArgumentParser, *, ranges: bool = False) 
         parser.add_argument("--batch", type=_checked(parse_batch), help=f"{images}; or e.g. 1-32")
         parser.add_argument(
             "--buckets", type=_checked(parse_buckets), metavar="N,...",
-            help="sizes to compile for such a range (default: powers of two)",
+            help="sizes to compile such a range for (default: powers of two), or to verify",
         )  # fmt: skip
     else:
         parser.add_argument("--batch", type=int, help=images)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..manifest import batches_of
 from .common import add_model_options, print_json, print_table, progress_printer
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="ARTIFACT|MODEL")
-    add_model_options(parser)
+    add_model_options(parser, ranges=True)
     parser.set_defaults(target=None)  # llvm, or the artifact's own
     parser.add_argument("--model", help="what a foreign artifact was compiled from")
     parser.add_argument("--layers", action="store_true", help="print every convolution")
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from ..artifact import Artifact
     from ..compiler import compile as compile_model
     from ..frontend import load_model
-    from ..verify import load_source, verify
+    from ..verify import load_source, verify, verify_buckets
 
     progress = progress_printer()
     with tempfile.TemporaryDirectory(prefix="tvm_winograd-") as folder:
@@ -36,37 +37,59 @@ def run(args: argparse.Namespace) -> int:
             _check_options(args, artifact)
             model = load_source(artifact, args.model, args.weights)
         else:
-            model = load_model(args.subject, batch=args.batch, weights=args.weights)
+            largest = args.batch[1] if isinstance(args.batch, tuple) else args.batch
+            model = load_model(args.subject, batch=largest, weights=args.weights)
             artifact = compile_model(
                 model,
                 target=args.target or "llvm",
                 arch=args.arch,
                 output=Path(folder, "artifact"),
+                batch=args.batch,
+                buckets=args.buckets,
                 ptx=False,
                 progress=progress,
             )
-        report = verify(artifact, model, progress=progress)
-    if args.json:
-        print_json(report.as_dict())
+        if artifact.manifest["batch"] is None:
+            reports = [verify(artifact, model, progress=progress)]
+        else:
+            reports = verify_buckets(artifact, model, args.buckets, progress=progress)
+    good = all(report.ok for report in reports)
+    if not args.json:
+        for report in reports:
+            _print(report, args.layers)
+    elif artifact.manifest["batch"] is None:
+        print_json(reports[0].as_dict())
     else:
-        _print(report, args.layers)
-    return 0 if report.ok else 1
+        print_json({"ok": good, "buckets": [report.as_dict() for report in reports]})
+    return 0 if good else 1
 
 
 def _check_options(args: argparse.Namespace, artifact: Artifact) -> None:
-    """--target, --arch and --batch are for models; of an artifact they may only repeat its own."""
+    """--target, --arch and --batch are for models; of an artifact they may only repeat its own.
+    --buckets names those to verify."""
     manifest = artifact.manifest
+    batches = batches_of(manifest)
+    if args.buckets and not batches:
+        raise InputError(f"--buckets: {args.subject} was compiled for one batch; leave it out")
+    fixed = manifest["inputs"][0]["shape"][0]
     made = {
         "target": manifest["target"],
-        "batch": manifest["inputs"][0]["shape"][0],
-        "arch": ",".join(m["arch"] for m in manifest["modules"] if m["kind"] == "cubin"),
+        "batch": _text((batches.low, batches.high) if batches else fixed),
+        "arch": ",".join(
+            dict.fromkeys(m["arch"] for m in manifest["modules"] if m["kind"] == "cubin")
+        ),
     }
     for name, value in made.items():
-        if (given := getattr(args, name)) not in (None, value):
+        if (given := getattr(args, name)) is not None and _text(given) != value:
             raise InputError(
-                f"--{name} {given}, but {args.subject} was compiled for {name} {value}; leave it "
-                "out, or name the model instead of the artifact"
+                f"--{name} {_text(given)}, but {args.subject} was compiled for {name} {value}; "
+                "leave it out, or name the model instead of the artifact"
             )
+
+
+def _text(value: Any) -> str:
+    """As on the command line."""
+    return "-".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _print(report: Report, every_layer: bool) -> None:
@@ -81,7 +104,9 @@ def _print(report: Report, every_layer: bool) -> None:
     good = sum(r.ok for r in report.layers)
     worst = max(report.layers, key=lambda r: r.error, default=None)
     what = f", worst {worst.error:.2e} ({worst.name})" if worst else ""
-    print(f"{good} of {len(report.layers)} convolutions ok{what}")
+    print(f"{report.module}: {good} of {len(report.layers)} convolutions ok{what}")
+    if report.padding is not None:
+        print(f"a batch that is not full {'is the same' if report.padding else 'DIFFERS'}")
     print(
         f"network: {report.error:.2e} from float64; {report.peer}: {report.peer_error:.2e}; "
         f"ratio {report.ratio:.2f} (limit {report.ratio_limit:.0f})"
