@@ -24,7 +24,7 @@ from tvm_winograd.te import direct
 
 from . import blocks
 from .blocks import Block, Loop, Schedule
-from .depthwise_config import Depthwise, configs, default, illegal, portable
+from .depthwise_config import Depthwise, configs, default, illegal, portable, seconds
 from .implicit_gemm_config import LONGEST_SUM
 from .kernel import Kernel
 
@@ -52,9 +52,11 @@ def schedule(sch: Schedule, config: Depthwise, gpu: Gpu) -> None:
     """Schedule `prim_func(spec, epilogue, config)` in place."""
     out, y, x = (sch.get_sblock(f"direct_{name}") for name in "OYP")
     layout = str(sch.get(out).annotations["layout"])
-    block, warp, lane, channel = _accumulate(sch, config, y, layout)
+    block, warp, lane, channel, tap = _accumulate(sch, config, y, layout)
     sch.set_scope(y, 0, "local")
     _store(sch, out, lane, layout)
+    if config.tk in (2, 4):
+        _load_weights(sch, y, channel if config.patch else tap)
     if not config.patch:
         sch.compute_inline(x)
     else:
@@ -66,7 +68,7 @@ def schedule(sch: Schedule, config: Depthwise, gpu: Gpu) -> None:
 
 
 def _accumulate(sch: Schedule, config: Depthwise, y: Block, layout: str) -> tuple[Loop, ...]:
-    """Threads to what is contiguous in memory; returns the loops (block, warp, lane, channel).
+    """Threads to what is contiguous in memory; returns the loops (block, warp, lane, channel, s).
 
     Everything else follows direct_Y: computed at direct_O, whose loops are fused and split, its
     loops would no longer be affine for TVM, and its sums could not be initialised.
@@ -88,7 +90,7 @@ def _accumulate(sch: Schedule, config: Depthwise, y: Block, layout: str) -> tupl
     blocks.unroll(sch, *tile)
     if config.patch:
         blocks.unroll(sch, r, s)
-    return block, warp, lane, channel
+    return block, warp, lane, channel, s
 
 
 def _store(sch: Schedule, out: Block, lane: Loop, layout: str) -> None:
@@ -101,6 +103,14 @@ def _store(sch: Schedule, out: Block, lane: Loop, layout: str) -> None:
     whole = layout != "CHWN" and shape[-1] % blocks.extent(sch, order[-1]) == 0
     blocks.unroll(sch, *order[:-1])
     (sch.vectorize if whole else sch.unroll)(order[-1])
+
+
+def _load_weights(sch: Schedule, y: Block, at: Loop) -> None:
+    """A tap's weights of a thread's filters as one vector."""
+    weights = sch.cache_read(y, 1, "local")
+    *outer, vector = blocks.move(sch, weights, at)
+    blocks.unroll(sch, *outer)
+    sch.vectorize(vector)
 
 
 def _stage_maps(sch: Schedule, x: Block, block: Loop, warp: Loop) -> None:
@@ -119,6 +129,7 @@ KERNEL = Kernel(
     configs=configs,
     prim_func=prim_func,
     schedule=schedule,
+    seconds=seconds,
     pack_weights=lambda w, spec, config: direct.pack_weights(w, spec, config.tiling),
     weight_func=lambda spec, config: direct.weight_func(spec, config.tiling),
 )

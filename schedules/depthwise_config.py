@@ -11,6 +11,7 @@ from tvm_winograd.te import direct
 from tvm_winograd.te.common import product
 
 from . import blocks
+from .product_time import SCHEDULERS, stream_seconds
 
 # Input elements under a thread's pixels that registers hold.
 MOST_PATCH = 72
@@ -22,6 +23,8 @@ _TILES = ((2, 1), (4, 1), (7, 1), (8, 1), (1, 2), (1, 4), (2, 2), (4, 2), (4, 4)
 # Threads of an SM that hide the latency of loads.
 _THREADS_PER_SM = 512
 _CHANNELS = (8, 16, 32)
+# Instructions (SASS for sm_90) of an output's store with its epilogue, and of a thread's indices.
+_STORE, _PROLOGUE = 4, 60
 
 
 @dataclass(frozen=True)
@@ -122,16 +125,22 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Depthwise]:
 
 
 def cost(config: Depthwise, spec: ConvSpec, gpu: Gpu) -> float:
-    """Wavefronts of a thread's loads and stores, an output of the map; more if threads lack."""
+    """Clocks of an SM's one port for loads and stores: a warp's access takes one a line or more."""
     apart = config.tw * spec.stride if spec.layout == "NCHW" else 1  # words between lanes
-    loads = spec.r * spec.s * config.outputs
-    if config.patch:
-        loads = config.patch_size(spec)
-    weights = spec.r * spec.s * config.tk
-    each = (loads * apart + weights + config.outputs) * spec.c // spec.groups
-    threads = product(config.grid(spec))
-    wanted = gpu.sms * _THREADS_PER_SM
-    return each * max(threads, wanted)
+    taps = spec.r * spec.s
+    loads = config.patch_size(spec) if config.patch else taps * config.outputs
+    weights = taps if config.tk in (2, 4) else taps * config.tk  # vectors of 2 or 4
+    each = spec.c // spec.groups * (loads * apart + weights) + config.outputs
+    threads = max(product(config.grid(spec)), gpu.sms * _THREADS_PER_SM)
+    return each * threads / blocks.WARP / gpu.sms
+
+
+def seconds(config: Depthwise, spec: ConvSpec, gpu: Gpu) -> float:
+    """Estimated time: of memory, of loads and stores, or of instructions, whichever is most."""
+    taps = spec.r * spec.s * spec.c // spec.groups
+    each = config.outputs * (2 * taps + _STORE) + _PROLOGUE
+    issue = each * product(config.grid(spec)) / blocks.WARP / SCHEDULERS / gpu.sms
+    return max(stream_seconds(spec.bytes, gpu), max(issue, cost(config, spec, gpu)) / gpu.hertz)
 
 
 def _ladder(spec: ConvSpec, gpu: Gpu) -> Iterator[Depthwise]:
