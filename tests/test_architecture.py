@@ -50,7 +50,7 @@ ROOMS = [
             "cppflags",
         ],
     ),
-    ("compile", ["conv", "compiler"]),
+    ("compile", ["conv", "chooser", "compiler"]),
     ("tools", ["preprocess", "verify", "inspect", "env"]),
     ("tuning", ["tuning"]),
     ("bench", ["bench", "report"]),

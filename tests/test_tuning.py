@@ -12,6 +12,7 @@ from tvm_winograd.schedules import KERNELS, winograd_fused
 from tvm_winograd.schedules.kernel import config_dict
 
 from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, cli, inspect, log_store, logs
+from tvm_winograd.chooser import Wishes
 from tvm_winograd.frontend import load_model
 from tvm_winograd.gpu import gpu_for, host_cpu
 from tvm_winograd.select import choose
@@ -209,7 +210,7 @@ def test_tasks_of_a_network_and_its_log(tmp_path):
                          config, 9.0)
             )  # fmt: skip
     log_store.merge(tmp_path, rows)
-    layers = inspect.layers_of(model, H200, logs=tmp_path)
+    layers = inspect.layers_of(model, H200, Wishes(tmp_path))
     sources = {x.choice.source for x in layers if (x.spec.r, x.spec.stride) == (3, 1)}
     assert sources == {"log"}
 

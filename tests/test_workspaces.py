@@ -13,7 +13,7 @@ from tvm_winograd.schedules import KERNELS
 import tvm_winograd
 from tvm_winograd import ConvSpec, cli, compiler, nvrtc, reference
 from tvm_winograd.build import build, export
-from tvm_winograd.compiler import make_chooser
+from tvm_winograd.chooser import Wishes, make_chooser
 from tvm_winograd.conv import scheduled
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
@@ -41,7 +41,7 @@ def scheduled_conv(spec, algorithm, fields):
 
 def lowered(model, hardware, algorithm="auto"):
     return pipeline.lower(
-        model.mod, model.params, hardware, make_chooser(hardware, None, algorithm)
+        model.mod, model.params, hardware, make_chooser(hardware, Wishes(algorithm=algorithm))
     )
 
 

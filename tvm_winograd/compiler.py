@@ -8,9 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from . import build, logs
+from . import build
 from .artifact import Artifact, BuiltModule, check_replaceable, write_artifact
 from .batches import Batches, make_batches
+from .chooser import Wishes, make_chooser
 from .conv import hardware_for
 from .errors import BuildError, InputError, ModelError, UnsupportedError, as_build_error
 from .frontend import Model, load_model
@@ -18,8 +19,7 @@ from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, make_target, parse_arch
 from .param_store import SharedArrays
 from .passes.pipeline import Dump, Lowered, lower
 from .plan import plan_network
-from .select import Choice, choose, kernels_of
-from .shapes import ConvSpec, Epilogue
+from .select import NO_LIMITS, Limits
 
 DTYPES = ("float32",)
 Progress = Callable[[str], None]
@@ -38,6 +38,8 @@ def compile(
     seed: int = 0,
     logs: str | Path | None = None,
     algorithm: str = "auto",
+    limits: Limits = NO_LIMITS,
+    layers: Mapping[str, str] | None = None,
     configs: Mapping[str, Any] | None = None,
     labels: list[str] | None = None,
     compiler: str = "nvrtc",
@@ -58,6 +60,8 @@ def compile(
         weights: .safetensors or .npz for a built-in; else seeded random, calibrated.
         logs: a folder of tuning tables, looked at before the shipped ones.
         algorithm: for every convolution that it applies to; the others are chosen as for "auto".
+        limits: on algorithms, errors and workspaces, for every convolution.
+        layers: layer name -> algorithm, an error where it does not apply.
         configs: layer name -> kernel config, before everything else, for the architectures asked
             for; PTX, which must fit any GPU, keeps its defaults.
         labels: class names for `run`.
@@ -69,6 +73,7 @@ def compile(
         TvmWinogradError: a model, option, target or toolchain that does not fit.
     """
     hardware = _hardware(target, arch)
+    wishes = Wishes(logs, algorithm, limits, layers or {}, configs or {})
     if dtype not in DTYPES:
         raise UnsupportedError(f"dtype={dtype!r}: only {', '.join(DTYPES)} exists for now")
     batches = make_batches(batch, buckets)
@@ -87,11 +92,11 @@ def compile(
     for hw, as_ptx, network in jobs:
         name = ("ptx" if as_ptx else hw.arch) + (f"-b{network.batch}" if batches else "")
         progress(f"lowering for {name}")
-        chooser = make_chooser(hw, logs, algorithm, {} if as_ptx else configs or {}, progress)
+        chooser = make_chooser(hw, replace(wishes, configs={}) if as_ptx else wishes, progress)
         with as_build_error(f"TVM could not lower {loaded.name} for {name}"):
             lowered = lower(network.mod, network.params, hw, chooser, dump)
         lowered = replace(lowered, params=arrays.share(lowered.params))
-        _check_names(configs or {}, lowered)
+        _check_names(wishes, lowered)
         for note in lowered.notes:
             progress(f"note: {note}")
         progress(f"compiling {len(lowered.functions)} functions for {name}")
@@ -100,41 +105,6 @@ def compile(
     path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
     progress(f"writing {path}")
     return _write(path, target, modules, loaded, batches, labels)
-
-
-def make_chooser(
-    hardware: Hardware,
-    folder: str | Path | None,
-    algorithm: str = "auto",
-    configs: Mapping[str, Any] | None = None,
-    progress: Progress = lambda text: None,
-) -> Callable[[str, ConvSpec, Epilogue], Choice]:
-    """The function (layer name, spec, epilogue) -> Choice of one compilation.
-
-    Raises:
-        UnsupportedError: `folder` does not exist, or the algorithm not on this hardware.
-    """
-    kernels_of(algorithm, hardware)
-    places = [logs.shipped_folder()]
-    if folder is not None:
-        places.insert(0, Path(folder))
-    if not places[0].is_dir():
-        raise UnsupportedError(f"logs folder {folder} does not exist; give a folder of tables")
-    rows, complaints = logs.read_places(places, hardware.arch)
-    for complaint in complaints:
-        progress(complaint)
-
-    def chooser(name: str, spec: ConvSpec, epilogue: Epilogue) -> Choice:
-        config = (configs or {}).get(name)
-        if algorithm == "auto":
-            return choose(spec, epilogue, hardware, config=config, rows=rows)
-        try:
-            return choose(spec, epilogue, hardware, algorithm=algorithm, config=config, rows=rows)
-        except UnsupportedError as error:
-            progress(f"{name}: {error}; chosen as for auto")
-            return choose(spec, epilogue, hardware, config=config, rows=rows)
-
-    return chooser
 
 
 def _at_batches(model: Model, batches: Batches | None) -> list[Model]:
@@ -168,11 +138,11 @@ def _check_labels(labels: list[str] | None, model: Model) -> None:
         )
 
 
-def _check_names(configs: Mapping[str, Any], lowered: Lowered) -> None:
-    names = [layer.name for layer in lowered.layers]
-    if unknown := [name for name in configs if name not in names]:
+def _check_names(wishes: Wishes, lowered: Lowered) -> None:
+    have = [layer.name for layer in lowered.layers]
+    if unknown := sorted(wishes.names - set(have)):
         raise UnsupportedError(
-            f"configs for {', '.join(unknown)}: the model's convolutions are {', '.join(names)}"
+            f"{', '.join(unknown)}: the model's convolutions are {', '.join(have)}"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm.s_tir as s_tir
 
-from .compiler import make_chooser
+from .chooser import Wishes, make_chooser
 from .conv import CompiledConv
 from .errors import UnsupportedError
 from .frontend import Model
@@ -19,11 +19,9 @@ from .passes.pipeline import choose_layers
 WHAT = ("choice", "config", "trace", "ir", "cuda", "resources")
 
 
-def layers_of(
-    model: Model, hardware: Hardware, *, logs: Any = None, algorithm: str = "auto"
-) -> list[Layer]:
+def layers_of(model: Model, hardware: Hardware, wishes: Wishes | None = None) -> list[Layer]:
     """Every convolution of a model with its choice; nothing is compiled."""
-    chooser = make_chooser(hardware, logs, algorithm)
+    chooser = make_chooser(hardware, wishes or Wishes())
     return choose_layers(model.mod, model.params, chooser)
 
 

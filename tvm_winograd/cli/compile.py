@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from .choice import add_choice_options, wishes_of
 from .common import MODEL_HELP, add_model_options, print_json, print_table, progress_printer
 
 
@@ -15,8 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="ARTIFACT", help="folder to write")
     add_model_options(parser, ranges=True)
     parser.add_argument("--dtype", default="float32", help="float32 is what exists for now")
-    parser.add_argument("--logs", metavar="DIR", help="tuning tables, before the shipped ones")
-    parser.add_argument("--algorithm", default="auto", help="for every convolution it applies to")
+    add_choice_options(parser)
     parser.add_argument("--labels", metavar="FILE", help="class names, one per line")
     parser.add_argument("--compiler", choices=("nvrtc", "nvcc"), default="nvrtc")
     parser.add_argument("--no-ptx", action="store_true", help="no PTX for future GPUs")
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..compiler import compile as compile_model
 
+    wishes = wishes_of(args)
     artifact = compile_model(
         args.model,
         target=args.target,
@@ -37,8 +38,10 @@ def run(args: argparse.Namespace) -> int:
         buckets=args.buckets,
         dtype=args.dtype,
         weights=args.weights,
-        logs=args.logs,
-        algorithm=args.algorithm,
+        logs=wishes.logs,
+        algorithm=wishes.algorithm,
+        limits=wishes.limits,
+        layers=wishes.layers,
         labels=_labels(args.labels),
         compiler=args.compiler,
         ptx=not args.no_ptx,

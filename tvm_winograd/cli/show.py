@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .choice import add_choice_options, wishes_of
 from .common import MODEL_HELP, add_model_options, print_json, print_table
 
 
@@ -17,8 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("choice", "config", "trace", "ir", "cuda", "resources"),
     )
     add_model_options(parser)
-    parser.add_argument("--logs", metavar="DIR", help="tuning tables, before the shipped ones")
-    parser.add_argument("--algorithm", default="auto", help="for every convolution it applies to")
+    add_choice_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
 
     hardware = hardware_for(args.target, args.arch)
     model = load_model(args.model, batch=args.batch, weights=args.weights)
-    layers = inspect.layers_of(model, hardware, logs=args.logs, algorithm=args.algorithm)
+    layers = inspect.layers_of(model, hardware, wishes_of(args))
     entries = inspect.describe(inspect.pick(layers, args.layer), hardware, args.what)
     if args.json:
         print_json(entries)

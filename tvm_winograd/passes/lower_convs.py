@@ -51,7 +51,9 @@ def lower_convs(
     """
     main = mod["main"]
     names = param_names(main, params)
-    lowering = _Lowering(mod, choose, names, params, _layer_names(mod, names))
+    # Chosen before anything is rewritten: an error of ours would not survive TVM's visitors.
+    chosen = _chosen(mod, names, choose)
+    lowering = _Lowering(mod, names, params, chosen)
     lowered = lowering.visit_expr(main)
     lowering.builder_.update_func(mod.get_global_var("main"), lowered)
     out = relax.transform.DeadCodeElimination()(lowering.builder_.get())
@@ -60,14 +62,31 @@ def lower_convs(
     return out, kept, lowering.layers
 
 
-def _layer_names(mod: tvm.IRModule, weights: dict[relax.Var, str]) -> dict[int, str]:
-    """The name of each convolution, by its index."""
-    found = {}
+def _chosen(
+    mod: tvm.IRModule, names: dict[relax.Var, str], choose: Chooser
+) -> dict[int, tuple[str, Choice]]:
+    """(name, choice) of each convolution, by its index."""
+    weights, convs = {}, {}
     for block in mod["main"].body.blocks:
         for binding in block.bindings:
             if (composite := _composite(mod, binding.value)) is not None:
-                found[int(composite.attrs["index"])] = weights.get(binding.value.args[1], "")
-    return dict(zip(sorted(found), layer_names([found[i] for i in sorted(found)]), strict=True))
+                index = int(composite.attrs["index"])
+                weights[index] = names.get(binding.value.args[1], "")
+                convs[index] = composite
+    order = sorted(convs)
+    called = zip(order, layer_names([weights[i] for i in order]), strict=True)
+    return {
+        index: (name, choose(name, conv2d_spec(_conv(convs[index])), _epilogue(convs[index])))
+        for index, name in called
+    }
+
+
+def _conv(composite: relax.Function) -> relax.Call:
+    return composite.body.blocks[0].bindings[0].value
+
+
+def _epilogue(composite: relax.Function) -> Epilogue:
+    return Epilogue.from_key(composite.attrs["epilogue"])
 
 
 def _composite(mod: tvm.IRModule, call: Any) -> relax.Function | None:
@@ -85,17 +104,15 @@ class _Lowering(PyExprMutator):
     def __init__(
         self,
         mod: tvm.IRModule,
-        choose: Chooser,
         names: dict[relax.Var, str],
         params: Params,
-        layer_names: dict[int, str],
+        chosen: dict[int, tuple[str, Choice]],
     ) -> None:
         super().__init__(mod)
         self.mod = mod
-        self.choose = choose
         self.names = names  # relax variable -> parameter name
         self.params = params
-        self.layer_names = layer_names
+        self.chosen = chosen
         self.new_names: dict[relax.Var, str] = {}
         self.new_values: dict[relax.Var, np.ndarray] = {}
         self.layers: list[Layer] = []
@@ -105,15 +122,13 @@ class _Lowering(PyExprMutator):
         composite = _composite(self.mod, call)
         if composite is None:
             return super().visit_call_(call)
-        conv = composite.body.blocks[0].bindings[0].value
-        epilogue = Epilogue.from_key(composite.attrs["epilogue"])
-        name = self.layer_names[int(composite.attrs["index"])]
-        return self._lower(name, conv, epilogue, list(call.args))
+        name, choice = self.chosen[int(composite.attrs["index"])]
+        return self._lower(name, choice, composite, list(call.args))
 
-    def _lower(self, name: str, conv: relax.Call, epilogue: Epilogue, args: list) -> Any:
+    def _lower(self, name: str, choice: Choice, composite: relax.Function, args: list) -> Any:
+        conv, epilogue = _conv(composite), _epilogue(composite)
         spec, layout = conv2d_spec(conv), str(conv.attrs.kernel_layout)
         weight = args[1]
-        choice = self.choose(name, spec, epilogue)
         gvar = self._function(spec, epilogue, choice)
         self.layers.append(Layer(name, spec, epilogue, choice, gvar.name_hint))
         new = [self.visit_expr(args[0]), self._packed(name, weight, layout, spec, choice)]

@@ -1,0 +1,83 @@
+"""What a user asks of all convolutions of a network, and the function that obeys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import logs
+from .errors import UnsupportedError
+from .gpu import Hardware
+from .select import NO_LIMITS, Choice, Limits, choose, kernels_of
+from .shapes import ConvSpec, Epilogue
+
+Chooser = Callable[[str, ConvSpec, Epilogue], Choice]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How the kernels of a network are to be chosen."""
+
+    logs: str | Path | None = None  # a folder of tables, looked at before the shipped ones
+    algorithm: str = "auto"  # where it applies; the other convolutions are chosen as for "auto"
+    limits: Limits = NO_LIMITS  # hold for every convolution
+    layers: Mapping[str, str] = field(default_factory=dict)  # layer -> its algorithm, or an error
+    configs: Mapping[str, Any] = field(default_factory=dict)  # layer -> its kernel's config
+
+    @property
+    def names(self) -> set[str]:
+        """The layers that are named."""
+        return {*self.layers, *self.configs}
+
+
+def make_chooser(
+    hardware: Hardware, wishes: Wishes, progress: Callable[[str], None] = lambda text: None
+) -> Chooser:
+    """The function (layer name, spec, epilogue) -> Choice of one compilation.
+
+    Args:
+        progress: told of unreadable lines, and where `algorithm` does not apply.
+    Raises:
+        UnsupportedError: `logs` does not exist, or an algorithm not on this hardware.
+    """
+    for algorithm in (wishes.algorithm, *wishes.layers.values()):
+        kernels_of(algorithm, hardware)
+    rows = _rows(hardware, wishes.logs, progress)
+
+    def chooser(name: str, spec: ConvSpec, epilogue: Epilogue) -> Choice:
+        def ask(algorithm: str) -> Choice:
+            return choose(
+                spec,
+                epilogue,
+                hardware,
+                algorithm=algorithm,
+                config=wishes.configs.get(name),
+                rows=rows,
+                limits=wishes.limits,
+            )
+
+        try:
+            return ask(wishes.layers.get(name, wishes.algorithm))
+        except UnsupportedError as error:
+            if name in wishes.layers or wishes.algorithm == "auto":
+                raise UnsupportedError(f"{name}: {error}") from error
+            progress(f"{name}: {error}; chosen as for auto")
+            return ask("auto")
+
+    return chooser
+
+
+def _rows(
+    hardware: Hardware, folder: str | Path | None, progress: Callable[[str], None]
+) -> list[logs.Row]:
+    places = [logs.shipped_folder()]
+    if folder is not None:
+        places.insert(0, Path(folder))
+    if not places[0].is_dir():
+        raise UnsupportedError(f"logs folder {folder} does not exist; give a folder of tables")
+    rows, complaints = logs.read_places(places, hardware.arch)
+    for complaint in complaints:
+        progress(complaint)
+    return rows
