@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from tvm_winograd.schedules import KERNELS, winograd_fused
@@ -19,13 +20,13 @@ from tvm_winograd.select import choose
 from tvm_winograd.tuning import journal, order, provenance, spaces
 from tvm_winograd.tuning.loop import Settings, tune
 from tvm_winograd.tuning.runner import MockRunner, Result
-from tvm_winograd.tuning.spaces import estimate, space_of
+from tvm_winograd.tuning.spaces import space_of
 from tvm_winograd.tuning.tasks import model_tasks, shape_tasks
 
 H200, CPU = gpu_for("sm_90"), host_cpu()
 SPEC = ConvSpec(1, 16, 14, 14, 32)
 BIG = ConvSpec(32, 128, 28, 28, 128)
-WIDE_TILE, NO_TILE = winograd_fused.Fused(), object()
+WIDE_TILE = winograd_fused.Fused()
 
 
 class Recording(MockRunner):
@@ -133,12 +134,14 @@ def test_the_estimate_leaves_out_blocks_too_large_for_one_image():
     space = space_of(tiny, Epilogue(), H200)
     assert space.hopeless
     products = [c for c in space.candidates if c.kernel.algorithm != "im2win"]
-    assert min(estimate(c.config, tiny, H200) for c in products) > 0
+    assert min(c.kernel.seconds(c.config, tiny, H200) for c in products) > 0
 
 
-def test_kernels_without_an_estimate_do_not_make_the_others_hopeless():
-    pairs = [(None, config, False) for config in (WIDE_TILE, NO_TILE)]
-    assert [pair[1] for pair in spaces._promising(pairs, BIG, H200)] == [NO_TILE, WIDE_TILE]
+def test_kernels_without_an_estimate_are_kept_for_the_end():
+    unknown = replace(winograd_fused.KERNEL, seconds=None)
+    pairs = [(kernel, WIDE_TILE, False) for kernel in (unknown, winograd_fused.KERNEL)]
+    ranked = spaces._promising(pairs, BIG, H200)
+    assert [pair[0].seconds is None for pair in ranked] == [False, True]
 
 
 def start_tuner(out, *more):
