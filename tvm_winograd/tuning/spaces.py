@@ -75,8 +75,10 @@ def space_of(
         for kernel, config, default in kept
         if (kernel.name, config) in made
     ]
-    distinct = {c.program: c for c in reversed(out)}  # configs may differ where a shape does not
-    return Space(list(reversed(distinct.values())), illegal, len(pairs) - len(kept))
+    distinct: dict[str, Candidate] = {}  # configs may differ where a shape makes no difference
+    for candidate in out:
+        distinct.setdefault(candidate.program, candidate)
+    return Space(list(distinct.values()), illegal, len(pairs) - len(kept))
 
 
 def schedule_fn(
