@@ -59,7 +59,7 @@ def schedule_function(
         return sch.mod["main"], _entry("default-cpu", "default", reason)
     if choice is None and (found := default_cuda.schedule(func, hardware)) is not None:
         return found[1], _entry(found[0], "default", reason)
-    rule, done = _dlight(func)
+    rule, done = dlight_schedule(func)
     return done, _entry(f"dlight.{rule}", "fallback", reason)
 
 
@@ -67,7 +67,7 @@ def _entry(schedule: str, source: str, reason: str) -> dict[str, Any]:
     return {"schedule": schedule, "source": source, "reason": reason}
 
 
-def _dlight(func: tirx.PrimFunc) -> tuple[str, tirx.PrimFunc]:
+def dlight_schedule(func: tirx.PrimFunc) -> tuple[str, tirx.PrimFunc]:
     """(the first dlight rule that can schedule the function, the scheduled function)."""
     from tvm.s_tir import dlight
 
