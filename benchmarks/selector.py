@@ -1,0 +1,177 @@
+"""Every kernel's default on 200 convolutions: what the selector's estimates are held against.
+
+    python benchmarks/selector.py --out grid.jsonl
+
+A line a (convolution, kernel): microseconds in a CUDA graph (median, L2 warm, weights packed
+outside), checked against float64 on poisoned output first. Every second convolution is held out:
+estimates are fitted to the others only. Kernels are compiled by all cores while earlier ones are
+measured; what is in the file already is not measured again. Needs torch with CUDA.
+
+`tests/test_selector_grid.py` reads the file in benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.schedules.kernel import Kernel, config_dict
+
+from tvm_winograd import ConvSpec, Epilogue, build, env, peers, reference
+from tvm_winograd.cuda_timing import CudaTimer, Plan
+from tvm_winograd.gpu import Gpu, gpu_for, make_target
+from tvm_winograd.passes.apply_schedules import schedule_function
+from tvm_winograd.select import Choice
+from tvm_winograd.tolerances import tolerance
+from tvm_winograd.tuning import provenance
+
+EPILOGUE = Epilogue(bias=True, relu=True)
+PLAN = Plan(warmup_ms=15.0, total_ms=40.0)
+COUNT = 200
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+CHANNELS = (3, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+MAPS = (7, 8, 13, 14, 16, 19, 27, 28, 32, 50, 56, 64, 75, 112, 128, 224)
+# (share of the grid, r = s, stride, dilation, groups)
+FILTERS = (
+    (45, 3, 1, 1, 1),
+    (25, 1, 1, 1, 1),
+    (10, 3, 2, 1, 1),
+    (4, 1, 2, 1, 1),
+    (5, 5, 1, 1, 1),
+    (4, 7, 2, 1, 1),
+    (3, 3, 1, 2, 1),
+    (4, 3, 1, 1, 0),  # groups: depthwise, or of 8 channels
+)
+LEAST_FLOPS, MOST_FLOPS, MOST_BYTES = 1e7, 4e10, 3e8
+
+
+def grid() -> list[ConvSpec]:
+    """The convolutions, always the same ones; odd positions are held out."""
+    rng, out = random.Random(2026), dict[ConvSpec, None]()
+    shares = [share for share, *_ in FILTERS]
+    while len(out) < COUNT:
+        (_, r, stride, dilation, groups), n = (
+            rng.choices(FILTERS, shares)[0],
+            rng.choice(BATCHES),
+        )
+        c, k, size = rng.choice(CHANNELS), rng.choice(CHANNELS[1:]), rng.choice(MAPS)
+        if groups == 0:
+            c = k = max(c, 16)
+            groups = rng.choice((c, c // 8))
+        pad = r // 2 * dilation
+        spec = ConvSpec(n, c, size, size, k, r, r, stride, (pad,) * 4, dilation, groups)
+        if LEAST_FLOPS <= spec.flops * groups and spec.flops <= MOST_FLOPS:
+            if spec.bytes <= MOST_BYTES:
+                out[spec] = None
+    return list(out)
+
+
+def candidates(spec: ConvSpec, gpu: Gpu) -> list[tuple[Kernel, Any]]:
+    """(kernel, its default config) of all that apply."""
+    able = [k for k in KERNELS if k.target == "cuda" and not k.supports(spec, EPILOGUE, gpu)]
+    return [(k, k.configs(spec, gpu)[0]) for k in able]
+
+
+def compiled(spec: ConvSpec, name: str, arch: str, path: Path) -> Path:
+    """In a worker process, to which no kernel can be sent."""
+    gpu = gpu_for(arch)
+    kernel, config = next((k, c) for k, c in candidates(spec, gpu) if k.name == name)
+    with make_target(gpu):
+        func = kernel.prim_func(spec, EPILOGUE, config)
+        done, _ = schedule_function(func, Choice(kernel, config, "", ""), gpu)
+    return build.export(build.build(done, gpu, "tir", pass_config=kernel.pass_config), path)
+
+
+class Problem:
+    """A convolution's arrays on the GPU, zero-mean, and its float64 result."""
+
+    def __init__(self, spec: ConvSpec) -> None:
+        rng = np.random.default_rng(0)
+        fan_in = spec.c // spec.groups * spec.r * spec.s
+        self.spec = spec
+        self.x = rng.standard_normal(spec.input_shape, "float32")
+        self.w = rng.standard_normal(spec.weight_shape, "float32") / np.float32(fan_in**0.5)
+        self.bias = rng.standard_normal(spec.k, "float32")
+        y = peers.cuda_conv64(spec, self.x, self.w)
+        self.want = reference.apply_epilogue(spec, EPILOGUE, y, self.bias, None)
+
+    def measure(self, kernel: Kernel, config: Any, library: Path, timer: CudaTimer) -> dict:
+        """Raises SystemExit if the result is wrong."""
+        import tvm
+
+        def on_gpu(array: np.ndarray) -> Any:
+            return tvm.runtime.tensor(array, tvm.device("cuda", 0))
+
+        out = on_gpu(np.full(self.spec.output_shape, np.nan, "float32"))
+        packed = kernel.pack_weights(self.w, self.spec, config)
+        arguments = [*map(on_gpu, (self.x, packed, self.bias)), out]
+        main = tvm.runtime.load_module(str(library))["main"]
+        with timer.current():
+            main(*arguments)
+        timer.synchronize()
+        error = reference.relative_error(out.numpy(), self.want)
+        if not error <= tolerance(self.spec, kernel.algorithm):
+            raise SystemExit(f"{self.spec.key()}: {kernel.name} errs by {error:.2e}")
+        timing = timer.measure(lambda: main(*arguments), plan=PLAN)
+        return {"us": timing.us, "spread_us": timing.spread_us, "error": error}
+
+
+def measured(specs: list[ConvSpec], gpu: Gpu, folder: Path) -> Iterator[list[dict]]:
+    """The rows of each convolution."""
+    spawn = multiprocessing.get_context("spawn")  # a forked child would share the CUDA context
+    with ProcessPoolExecutor(os.cpu_count(), spawn) as pool, CudaTimer() as timer:
+        jobs: list[list[Future[Path]]] = []
+        for i, spec in enumerate(specs):
+            names = [kernel.name for kernel, _ in candidates(spec, gpu)]
+            paths = [folder / f"{i}-{name}.so" for name in names]
+            jobs.append(
+                [
+                    pool.submit(compiled, spec, name, gpu.arch, path)
+                    for name, path in zip(names, paths, strict=True)
+                ]
+            )
+        for spec, futures in zip(specs, jobs, strict=True):
+            problem, rows = Problem(spec), []
+            for (kernel, config), future in zip(candidates(spec, gpu), futures, strict=True):
+                found = problem.measure(kernel, config, future.result(), timer)
+                about = {"spec": spec.key(), "kernel": kernel.name, "config": config_dict(config)}
+                rows.append({**about, **found})
+                future.result().unlink()
+            yield rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON lines")
+    parser.add_argument("--part", default="0/1", metavar="I/N", help="each N-th convolution")
+    args = parser.parse_args()
+    part, parts = map(int, args.part.split("/"))
+    build.ensure_cuda_codegen()
+    gpu = gpu_for(env.collect()["gpus"][0]["arch"])
+    lines = args.out.read_text().splitlines() if args.out.exists() else []
+    done = {json.loads(line).get("spec") for line in lines}
+    todo = [s for s in grid()[part::parts] if s.key() not in done]
+    with args.out.open("a") as file, tempfile.TemporaryDirectory() as folder:
+        if not lines:
+            file.write(json.dumps({"where": asdict(provenance.collect(gpu))}) + "\n")
+        for rows in measured(todo, gpu, Path(folder)):
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+            file.flush()
+            best = min(rows, key=lambda row: row["us"])
+            print(f"{best['spec']}: {best['kernel']} {best['us']:.1f} us", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
