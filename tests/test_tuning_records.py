@@ -20,6 +20,7 @@ from tvm_winograd.tuning.spaces import workload_of
 
 SPEC, EPILOGUE = ConvSpec(8, 64, 28, 28, 64), Epilogue(True, True, True)
 H200 = gpu_for("sm_90")
+DEPTHWISE = ConvSpec(8, 64, 28, 28, 64, groups=64)  # for kernels that do not take SPEC
 OURS = [k for k in KERNELS if k.schedule is not None]
 
 
@@ -46,10 +47,12 @@ def row(of=OURS[0], **more):
 @pytest.mark.parametrize("kernel", OURS, ids=lambda k: k.name)
 def test_a_record_replays_to_what_the_compiler_schedules(tmp_path, kernel):
     where = hardware(kernel)
-    config = kernel.configs(SPEC, where)[-1]
-    write_database(tmp_path, [row(kernel, config=config_dict(config))], where)
+    spec = SPEC if kernel.supports(SPEC, EPILOGUE, where) is None else DEPTHWISE
+    config = kernel.configs(spec, where)[-1]
+    tuned = row(kernel, spec=spec.key(), config=config_dict(config))
+    write_database(tmp_path, [tuned], where)
     database = ms.database.JSONDatabase(work_dir=str(tmp_path))  # from its files
-    program = workload_of(kernel, config, SPEC, EPILOGUE)
+    program = workload_of(kernel, config, spec, EPILOGUE)
     (record,) = database.get_top_k(database.commit_workload(program), 1)
     assert float(record.run_secs[0]) == pytest.approx(1e-5)
     replayed = s_tir.Schedule(program)
