@@ -36,7 +36,7 @@ from tvm_winograd.artifact import Artifact
 from tvm_winograd.cli.common import print_table
 from tvm_winograd.cuda_timing import CudaTimer
 from tvm_winograd.frontend import Model, load_model
-from tvm_winograd.frontend.resnet import BUILTINS
+from tvm_winograd.frontend.builtin import BUILTINS
 from tvm_winograd.frontend.weights import random_images
 from tvm_winograd.gpu import gpu_for
 from tvm_winograd.runtime import Runner
@@ -45,7 +45,7 @@ from tvm_winograd.tuning import provenance
 from tvm_winograd.verify import load_source
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from torch_resnet import torch_resnet
+from torch_networks import torch_network
 
 Run = Callable[[], torch.Tensor]  # queues one run on the timer's stream
 
@@ -82,6 +82,8 @@ def subjects(args: argparse.Namespace, arch: str) -> Iterator[tuple[Model, list[
     for what in args.what:
         if what not in BUILTINS:
             artifact = Artifact(what)
+            if artifact.manifest["batch"]:
+                raise SystemExit(f"{what} is for a range of batches: name one of a single batch")
             yield load_source(artifact), [artifact]
             continue
         for batch in map(int, args.batch.split(",")):
@@ -118,7 +120,7 @@ def measure(
         SystemExit: an output that is wrong.
     """
     x = torch.from_numpy(random_images(np.random.default_rng(1), model.inputs[0].shape)).cuda()
-    net = torch_resnet(BUILTINS[model.name], model.params).cuda()
+    net = torch_network(BUILTINS[model.name], model.params).cuda()
     with torch.inference_mode():
         want = net.double()(x.double()).cpu().numpy()
         net.float()

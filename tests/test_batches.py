@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from gpu import needs_gpu
 from tvm import relax
 
 import tvm_winograd
@@ -234,6 +235,32 @@ def test_damaged_ranges(artifact, damage) -> None:
     damage(manifest)
     with pytest.raises(ArtifactError, match=r"does not fit the modules'"):
         check_manifest(manifest, "here")
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("cuda_graph", [True, False])
+def test_on_the_gpu(model, cuda_graph, tmp_path) -> None:
+    """Every size on streams of its own, right behind what makes the input, padding poisoned."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch without CUDA")
+    made = tvm_winograd.compile(
+        model, target="cuda", batch=(1, HIGH), buckets=[2, HIGH], output=tmp_path / "a",
+        cuda_graph=cuda_graph, ptx=False,
+    )  # fmt: skip
+    on_gpu, whole = made.load(), model.at_batch(HIGH)
+    (want,) = evaluate(whole.mod, whole.params, [images()])
+    for count in (*range(1, HIGH + 1), 3, 1):
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            on_gpu.run(torch.full((max(count - 1, 1), 3, 11, 9), torch.nan).cuda(), stream=stream)
+            x = torch.zeros((count, 3, 11, 9), device="cuda")
+            torch.cuda._sleep(10_000_000)  # the input is late: the copy must wait for it
+            x.copy_(torch.from_numpy(images()[:count]).pin_memory().cuda(non_blocking=True))
+            got = torch.from_dlpack(on_gpu.run(x, stream=stream)).clone()
+        stream.synchronize()
+        assert relative_error(got.cpu().numpy(), want[:count]) < 2e-6
 
 
 def test_command_line(tmp_path, capsys, monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""Plain torch networks of the built-in families beside the ResNets, with the same names."""
+"""Plain torch networks of the built-in families, with the same names."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import torch
 from torch import nn
+from torch_resnet import TorchResNet, with_params
 
 from tvm_winograd.frontend.mobilenet import MobileNetV2Config
+from tvm_winograd.frontend.resnet import ResNetConfig
 from tvm_winograd.frontend.unet import UNetConfig
 from tvm_winograd.frontend.vgg import VGGConfig
 
@@ -92,17 +94,17 @@ class TorchUNet(nn.Module):
         return self.head(x)
 
 
-_NETWORKS = {VGGConfig: TorchVGG, MobileNetV2Config: TorchMobileNetV2, UNetConfig: TorchUNet}
+_NETWORKS = {
+    ResNetConfig: TorchResNet,
+    VGGConfig: TorchVGG,
+    MobileNetV2Config: TorchMobileNetV2,
+    UNetConfig: TorchUNet,
+}
 
 
 def torch_network(config: object, params: dict) -> nn.Module:
     """The torch network with the arrays of a Model, in evaluation mode."""
-    net = _NETWORKS[type(config)](config)
-    state = {name: torch.from_numpy(array) for name, array in params.items()}
-    missing, unexpected = net.load_state_dict(state, strict=False)
-    assert not unexpected
-    assert all(name.endswith("num_batches_tracked") for name in missing)
-    return net.eval()
+    return with_params(_NETWORKS[type(config)](config), params)
 
 
 def _norm_relu6(c: int, k: int, size: int, stride: int = 1, groups: int = 1) -> nn.Sequential:

@@ -67,9 +67,13 @@ class Bottleneck(nn.Module):
         return torch.relu(self.bn3(self.conv3(y)) + self.downsample(x))
 
 
-def torch_resnet(config: ResNetConfig, params: dict) -> TorchResNet:
+def torch_resnet(config: ResNetConfig, params: dict) -> nn.Module:
     """The torch network with the arrays of a Model, in evaluation mode."""
-    net = TorchResNet(config)
+    return with_params(TorchResNet(config), params)
+
+
+def with_params(net: nn.Module, params: dict) -> nn.Module:
+    """`net` in evaluation mode, with arrays for all its parameters and statistics."""
     state = {name: torch.from_numpy(array) for name, array in params.items()}
     missing, unexpected = net.load_state_dict(state, strict=False)
     assert not unexpected
