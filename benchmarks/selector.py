@@ -91,7 +91,9 @@ def compiled(spec: ConvSpec, name: str, arch: str, path: Path) -> Path:
     with make_target(gpu):
         func = kernel.prim_func(spec, EPILOGUE, config)
         done, _ = schedule_function(func, Choice(kernel, config, "", ""), gpu)
-    return build.export(build.build(done, gpu, "tir", pass_config=kernel.pass_config), path)
+    return build.export(
+        build.build(done, gpu, pipeline="tir", pass_config=kernel.pass_config), path
+    )
 
 
 class Problem:
