@@ -47,7 +47,7 @@ def schedule(func: Any, gpu: Gpu) -> tuple[str, Any] | None:
     """(rule, scheduled PrimFunc), or None if no rule here takes the unscheduled `func`."""
     from tvm import s_tir
 
-    if not _one_short_reduction(s_tir.Schedule(func)):
+    if not _has_one_reduction(s_tir.Schedule(func)):
         return None
     func = _with_short_indices(func)
     for name, rule in _RULES.items():
@@ -62,7 +62,7 @@ def schedule(func: Any, gpu: Gpu) -> tuple[str, Any] | None:
     return None
 
 
-def _one_short_reduction(sch: Schedule) -> bool:
+def _has_one_reduction(sch: Schedule) -> bool:
     """Whether shapes are static, indices fit 32 bits, and one block sums in its inner loops."""
     sums = 0
     for block in sch.get_child_blocks(sch.get_sblock("root")):
@@ -154,7 +154,11 @@ def _rows(sch: Schedule, found: Reduction, gpu: Gpu) -> bool:
 
 
 def _sums_rows(sch: Schedule, found: Reduction) -> bool:
-    """Whether the terms of an output are the last dimensions of what is read, in their order."""
+    """Whether the terms of an output are the last dimensions of what is read, in their order.
+
+    Each element of one array at least is read once: a product that reads its rows again and again
+    is none of these.
+    """
     from tvm.sym import Analyzer
 
     node = sch.get(found.block)
@@ -162,14 +166,16 @@ def _sums_rows(sch: Schedule, found: Reduction) -> bool:
     analyzer = Analyzer()
     for v in outer:
         analyzer.bind(v.var, v.dom)  # one of a single value vanishes from the indices
+    sizes = []
     for region in node.reads:
-        last = [int(v) for v in region.source.ty.shape[-len(inner) :]]
+        shape = [int(v) for v in region.source.ty.shape]
         at = [analyzer.simplify(r.min) for r in region.region[-len(inner) :]]
-        if last != _extents(sch, found.inner):
+        if shape[-len(inner) :] != _extents(sch, found.inner):
             return False
         if not all(a.same_as(v.var) for a, v in zip(at, inner, strict=True)):
             return False
-    return True
+        sizes.append(product(shape))
+    return found.outputs * found.terms in sizes
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,17 @@ def test_what_dlight_does_well_stays_with_it() -> None:
     assert sum(one is not None for one in found) <= 1  # the mean; never what reads it again
 
 
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_product_with_rows_is_one_of_sums_if_each_is_read_once(rows: int) -> None:
+    from tvm import te
+
+    x, w = te.placeholder((rows, 64)), te.placeholder((40, 64))
+    k = te.reduce_axis((0, 64))
+    y = te.compute((rows, 40), lambda i, j: te.sum(x[i, k] * w[j, k], k))
+    found = default_cuda.schedule(te.create_prim_func([x, w, y]), SM90)
+    assert (found is not None and found[0] == "cuda.rows") == (rows == 1)
+
+
 def test_the_report_names_the_rule() -> None:
     mod = legalised(network(global_average, [(1, 64, 7, 7)]))
     _, report = apply_schedules(mod, {}, SM90)
