@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from tvm_winograd.bench import session
+from tvm_winograd.bench.attempt import WrongResult
 from tvm_winograd.bench.problem import Problem
 from tvm_winograd.bench.provider import PEER_LIMIT, Bench, Prepared, Variant
 from tvm_winograd.bench.rows import Conditions, Store, read
-from tvm_winograd.bench.run import DEFAULT, PROVIDERS, Settings, WrongResult, measure
+from tvm_winograd.bench.run import DEFAULT, PROVIDERS, Settings, measure
 from tvm_winograd.cli import main
 from tvm_winograd.cuda_timing import Timing
 from tvm_winograd.errors import DeviceError, InputError, UnsupportedError

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..shapes import ConvSpec
 from .layers import title
 from .rows import Row
+from .text import grid, number
 
 FASTEST_CUDNN = "cudnn, the fastest of each"
 
@@ -93,7 +94,7 @@ def markdown(rows: Sequence[Row]) -> str:
         lines = [[m.other, f"{m.ratio:.2f}", str(m.layers)] for m in means(table)]
         if lines:
             columns = ["ours against", "times faster (geometric mean)", "convolutions"]
-            parts += [_grid(columns, lines), ""]
+            parts += [grid(columns, lines), ""]
     return "\n".join(parts)
 
 
@@ -103,18 +104,18 @@ def _table(table: Table) -> str:
     for key, named in table.items():
         name = title(ConvSpec.from_key(key))
         lines += [[name, *_cells(named, row)] for row in _by_time(named.values())]
-    return _grid(columns, lines)
+    return grid(columns, lines)
 
 
 def _cells(named: dict[str, Row], row: Row) -> list[str]:
     ratio = speedup(named, row)
     return [
         row.name,
-        _number(row.us, ".1f"),
-        _number(row.spread_us, ".1f"),
-        _number(row.tflops, ".1f"),
-        _number(row.error, ".1e"),
-        _number(ratio, ".2f"),
+        number(row.us, ".1f"),
+        number(row.spread_us, ".1f"),
+        number(row.tflops, ".1f"),
+        number(row.error, ".1e"),
+        number(ratio, ".2f"),
         _remark(row),
     ]
 
@@ -132,18 +133,3 @@ def _by_time(rows: Iterable[Row]) -> list[Row]:
 
 def _us(row: Row) -> float:
     return row.us or float("inf")
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
-
-
-def _grid(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns are also aligned as plain text."""
-    cells = [[text.replace("|", "/") for text in line] for line in lines]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    rule = ["-" * max(width, 3) for width in widths]
-    return "\n".join(
-        "| " + " | ".join(t.ljust(w) for t, w in zip(line, widths, strict=True)).rstrip() + " |"
-        for line in (columns, rule, *cells)
-    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from ..cuda_timing import L2_STATES, MODES, Plan
-from ..errors import DeviceError, TvmWinogradError, UnsupportedError
 from ..shapes import ConvSpec, Epilogue
 from ..tolerances import tolerance
+from .attempt import Trouble, WrongResult, attempt_on_gpu
 from .cudnn import CudnnAlgorithms
 from .ours import Ours
 from .problem import Problem
@@ -24,12 +24,7 @@ PROVIDERS: dict[str, Callable[[Bench], Provider]] = {
 }
 # torch.compile tunes for a minute per convolution: only when it is named
 DEFAULT = tuple(name for name in PROVIDERS if name != TorchCompile.name)
-# What TVM, torch and our own code raise when a kernel cannot be built, loaded or launched.
-_FAILURES = (RuntimeError, ValueError, TypeError, MemoryError)
-
-
-class WrongResult(TvmWinogradError):
-    """A kernel of ours computed something else than the convolution."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -98,17 +93,13 @@ class _One:
             return self._wrong(prepared, error, limit)
         return prepared, error
 
-    def _guarded(self, work: Callable[[], Any], mode: str = "", l2: str = "") -> Any:
+    def _guarded(self, work: Callable[[], T], mode: str = "", l2: str = "") -> T | Row:
         """The result of `work`, or the row of a peer's failure."""
-        try:
-            return work()
-        except UnsupportedError as refusal:
-            return self._row("refused", mode=mode, l2=l2, note=_one_line(refusal))
-        except _FAILURES as failure:
-            if self.provider.ours:
-                raise
-            self._still_alive(failure)
-            return self._row("failed", mode=mode, l2=l2, note=_one_line(failure))
+        who = f"{self.provider.name} {self.variant.name}"
+        got = attempt_on_gpu(work, who, self.provider.ours, self.bench.timer)
+        if isinstance(got, Trouble):
+            return self._row(got.status, mode=mode, l2=l2, note=got.note)
+        return got
 
     def _check(self, prepared: Prepared) -> float:
         """The relative error of one run on poisoned memory."""
@@ -145,16 +136,6 @@ class _One:
             )
         return self._row("wrong", prepared, error=error if finite else None, note=note)
 
-    def _still_alive(self, failure: Exception) -> None:
-        """After an illegal access every later call fails, and no result is to be trusted."""
-        try:
-            self.bench.timer.synchronize()
-        except DeviceError as lost:
-            raise DeviceError(
-                f"{self.provider.name} {self.variant.name} broke the GPU's context, measure the "
-                f"rest without it: {_one_line(failure)}"
-            ) from lost
-
     def _row(self, status: str, prepared: Prepared | None = None, **values: object) -> Row:
         run = (
             {
@@ -175,11 +156,6 @@ class _One:
             **values,  # type: ignore[arg-type]
             **asdict(self.conditions),
         )
-
-
-def _one_line(error: BaseException, shown: int = 300) -> str:
-    kind = "" if isinstance(error, TvmWinogradError) else f"{type(error).__name__}: "
-    return kind + " ".join(str(error).split())[-shown:]
 
 
 def _line(rows: Sequence[Row]) -> str:
