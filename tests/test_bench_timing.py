@@ -125,6 +125,15 @@ def test_every_way_counts_the_calls_alone(mode, l2):
     assert not cuda.live  # all freed
 
 
+def test_latency_waits_for_every_single_call():
+    cuda = FakeCuda()
+    with CudaTimer(cuda, no_stream) as timer:
+        timing = timer.latency(cuda.work, FAST)
+    assert (timing.calls, timing.repeats) == (1, FAST.repeats) and timing.us > 0
+    last = cuda.log[-2 * FAST.repeats - 2 : -2]  # then the timer frees its stream
+    assert last == ["work", "DeviceSynchronize"] * FAST.repeats
+
+
 def test_a_call_runs_before_it_is_captured_and_all_is_queued_before_the_wait():
     cuda = FakeCuda()
     with CudaTimer(cuda, no_stream) as timer:

@@ -70,9 +70,9 @@ def test_manifest(artifact):
 @pytest.mark.parametrize("form", ["pt2", "onnx"])
 def test_other_frontends_agree(form, model, artifact, x, tmp_path):
     torch = pytest.importorskip("torch")
-    from torch_resnet import torch_resnet
+    from tvm_winograd.bench.model.torch_networks import torch_network
 
-    net, sample = torch_resnet(SMALL, model.params), (torch.from_numpy(x),)
+    net, sample = torch_network(SMALL, model.params), (torch.from_numpy(x),)
     path = tmp_path / f"small.{form}"
     if form == "pt2":
         torch.export.save(torch.export.export(net, sample), path)

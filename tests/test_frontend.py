@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch_resnet import torch_resnet
 
+from tvm_winograd.bench.model.torch_networks import torch_network
 from tvm_winograd.errors import ModelError
 from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import Model, builtin, load_model, resnet, weights
@@ -39,7 +39,7 @@ def output(model: Model, x: np.ndarray, **options) -> np.ndarray:
 def trio(request, tmp_path_factory):
     """(built-in, torch network, torch.export program, ONNX file), all with the same weights."""
     model = builtin_model(request.param, batch=2)
-    net = torch_resnet(request.param, model.params)
+    net = torch_network(request.param, model.params)
     x = (torch.from_numpy(images(model)),)
     dims = {"x": {0: torch.export.Dim("batch", max=8)}}
     with warnings.catch_warnings():
@@ -103,7 +103,7 @@ def test_onnx_of_the_new_exporter(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            torch_resnet(DIGITS, model.params), (torch.from_numpy(x),), tmp_path / "net.onnx",
+            torch_network(DIGITS, model.params), (torch.from_numpy(x),), tmp_path / "net.onnx",
             dynamo=True, external_data=True, verbose=False,
         )  # fmt: skip
     loaded = load_model(tmp_path / "net.onnx")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch_networks import torch_network
 
 import tvm_winograd
+from tvm_winograd.bench.model.torch_networks import torch_network
 from tvm_winograd.errors import ModelError
 from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import builtin

@@ -149,6 +149,22 @@ class CudaTimer:
                 times = self._intervals(submit, plan.repeats_for(calls * call_ms), cold)
         return Timing.of(times, calls)
 
+    def latency(self, call: Call, plan: Plan | None = None) -> Timing:
+        """Single calls as the host sees them, from an idle GPU to an idle GPU.
+
+        Raises:
+            DeviceError: a launch failed.
+        """
+        plan, times = plan or Plan(), []
+        self.synchronize()
+        with self.current():
+            for _ in range(plan.repeats_for(self._warm_up(call, plan.warmup_ms))):
+                start = time.perf_counter()
+                call()
+                self.synchronize()
+                times.append((time.perf_counter() - start) * 1e6)
+        return Timing.of(times, 1)
+
     def _warm_up(self, call: Call, least_ms: float) -> float:
         """Milliseconds per call, as the host sees them, in the last and longest round."""
         call()

@@ -1,20 +1,26 @@
-"""Plain torch networks of the built-in families, with the same names."""
+"""Plain torch networks of the built-in families, with the same parameter names (torchvision's)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
-from torch_resnet import TorchResNet, with_params
 
-from tvm_winograd.frontend.mobilenet import MobileNetV2Config
-from tvm_winograd.frontend.resnet import ResNetConfig
-from tvm_winograd.frontend.unet import UNetConfig
-from tvm_winograd.frontend.vgg import VGGConfig
+from ...frontend.layers import NetworkConfig
+from ...frontend.mobilenet import MobileNetV2Config
+from ...frontend.resnet import ResNetConfig
+from ...frontend.unet import UNetConfig
+from ...frontend.vgg import VGGConfig
+from .torch_resnet import TorchResNet
 
 
 class TorchVGG(nn.Module):
+    """The network of a VGGConfig: (n, c, h, w) to logits (n, classes)."""
+
     def __init__(self, config: VGGConfig) -> None:
         super().__init__()
         features, channels = [], config.in_channels
@@ -37,6 +43,8 @@ class TorchVGG(nn.Module):
 
 
 class TorchMobileNetV2(nn.Module):
+    """The network of a MobileNetV2Config: (n, c, h, w) to logits (n, classes)."""
+
     def __init__(self, config: MobileNetV2Config) -> None:
         super().__init__()
         features = [_norm_relu6(config.in_channels, config.stem, 3, 2)]
@@ -55,6 +63,8 @@ class TorchMobileNetV2(nn.Module):
 
 
 class InvertedResidual(nn.Module):
+    """Wider by a 1x1 convolution, depthwise 3x3, narrower again; MobileNetV2's block."""
+
     def __init__(self, channels: int, width: int, stride: int, expansion: int) -> None:
         super().__init__()
         inner = expansion * channels
@@ -69,6 +79,8 @@ class InvertedResidual(nn.Module):
 
 
 class TorchUNet(nn.Module):
+    """The network of a UNetConfig: (n, c, h, w) to logits (n, classes, h, w)."""
+
     def __init__(self, config: UNetConfig) -> None:
         super().__init__()
         widths, kind = config.widths, config.upsampling
@@ -84,7 +96,7 @@ class TorchUNet(nn.Module):
         self.head = nn.Conv2d(widths[0], config.num_classes, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        kept = []
+        kept: list[torch.Tensor] = []
         for block in self.encoder:
             x = block(nn.functional.max_pool2d(x, 2) if kept else x)
             kept.append(x)
@@ -94,7 +106,7 @@ class TorchUNet(nn.Module):
         return self.head(x)
 
 
-_NETWORKS = {
+_NETWORKS: dict[type, Callable[[Any], nn.Module]] = {
     ResNetConfig: TorchResNet,
     VGGConfig: TorchVGG,
     MobileNetV2Config: TorchMobileNetV2,
@@ -102,9 +114,17 @@ _NETWORKS = {
 }
 
 
-def torch_network(config: object, params: dict) -> nn.Module:
-    """The torch network with the arrays of a Model, in evaluation mode."""
-    return with_params(_NETWORKS[type(config)](config), params)
+def torch_network(config: NetworkConfig, params: Mapping[str, np.ndarray]) -> nn.Module:
+    """The network of a built-in's configuration in evaluation mode, on the CPU.
+
+    Args:
+        params: of a Model of that configuration.
+    """
+    net = _NETWORKS[type(config)](config)
+    state = {name: torch.from_numpy(array) for name, array in params.items()}
+    counters = {n: t for n, t in net.state_dict().items() if n.endswith("num_batches_tracked")}
+    net.load_state_dict({**counters, **state})
+    return net.eval()
 
 
 def _norm_relu6(c: int, k: int, size: int, stride: int = 1, groups: int = 1) -> nn.Sequential:

@@ -1,15 +1,15 @@
-"""Plain torch ResNets with torchvision's parameter names: tests do without torchvision."""
+"""Plain torch ResNets with torchvision's parameter names, which needs no torchvision."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
-from tvm_winograd.frontend.resnet import ResNetConfig
+from ...frontend.resnet import ResNetConfig
 
 
 class TorchResNet(nn.Module):
-    """The network of a ResNetConfig."""
+    """The network of a ResNetConfig: (n, c, h, w) to logits (n, classes)."""
 
     def __init__(self, config: ResNetConfig) -> None:
         super().__init__()
@@ -37,6 +37,8 @@ class TorchResNet(nn.Module):
 
 
 class BasicBlock(nn.Module):
+    """Two 3x3 convolutions."""
+
     expansion = 1
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
@@ -51,6 +53,8 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
+    """A 1x1, a 3x3 and a 1x1 convolution, the last four times as wide."""
+
     expansion = 4
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
@@ -65,20 +69,6 @@ class Bottleneck(nn.Module):
         y = torch.relu(self.bn1(self.conv1(x)))
         y = torch.relu(self.bn2(self.conv2(y)))
         return torch.relu(self.bn3(self.conv3(y)) + self.downsample(x))
-
-
-def torch_resnet(config: ResNetConfig, params: dict) -> nn.Module:
-    """The torch network with the arrays of a Model, in evaluation mode."""
-    return with_params(TorchResNet(config), params)
-
-
-def with_params(net: nn.Module, params: dict) -> nn.Module:
-    """`net` in evaluation mode, with arrays for all its parameters and statistics."""
-    state = {name: torch.from_numpy(array) for name, array in params.items()}
-    missing, unexpected = net.load_state_dict(state, strict=False)
-    assert not unexpected
-    assert all(name.endswith("num_batches_tracked") for name in missing)
-    return net.eval()
 
 
 def _conv(channels: int, out: int, size: int, stride: int = 1) -> nn.Conv2d:

@@ -1,0 +1,1 @@
+"""Benchmark of whole networks: ours beside torch and stock TVM, with the same weights."""
