@@ -72,6 +72,14 @@ def test_two_artifacts_keep_their_own_parameters(tmp_path):
     np.testing.assert_allclose(first.run(2 * x), reference(2 * x, params(0)), **CLOSE)
 
 
+def test_an_artifact_replaced_in_this_process(tmp_path):
+    x, first = example_input(), write(tmp_path / "a").load()
+    one = first.run(x)
+    second = write(tmp_path / "a", built(two_outputs=True)).load()
+    assert isinstance(second.run(x), tuple)
+    assert np.array_equal(first.run(x), one)  # the old one runs on
+
+
 def test_several_outputs_come_as_a_tuple(tmp_path):
     runner = write(tmp_path / "a", built(two_outputs=True)).load()
     x = example_input()

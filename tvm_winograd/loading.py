@@ -9,6 +9,7 @@ import ctypes
 import json
 import math
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ _CUDA_MARK = "device_api.cuda"  # by libtvm_runtime_cuda.so
 # numbers of cudaDeviceGetAttribute
 _CC_MAJOR, _CC_MINOR, _SHARED_OPTIN = 75, 76, 97
 _ELSEWHERE = "run on a machine with an NVIDIA GPU, or compile with --target llvm"
+
+
+_seen: dict[Path, list[tuple[int, int]]] = {}  # path of a library -> device, inode of its files
+_seen_lock = threading.Lock()
 
 
 def parse_device(device: str | None, target: str) -> tuple[int, int]:
@@ -189,6 +194,21 @@ def _load_listed(
             "the model again"
         )
     return [tensors[key] for key in keys]
+
+
+def library_name(file: Path) -> str:
+    """A name under which the shared library `file` is loaded, itself and no other.
+
+    glibc knows a loaded library by its name: where an artifact was replaced in this process, it
+    would give out the old one. Each file seen at a path is called with another number of slashes.
+    """
+    file, status = file.absolute(), file.stat()
+    with _seen_lock:
+        files = _seen.setdefault(file, [])
+        identity = (status.st_dev, status.st_ino)
+        if identity not in files:
+            files.append(identity)
+        return f"{file.parent}{'/' * (1 + files.index(identity))}{file.name}"
 
 
 def _registered(name: str) -> bool:

@@ -25,6 +25,7 @@ from .loading import (
     CUDA,
     check_versions,
     choose_modules,
+    library_name,
     load_cuda,
     load_params,
     load_runtime,
@@ -109,7 +110,7 @@ class Runner:
         file = path / module["file"]
         place = (memory.device.dlpack_device_type(), memory.device.index)
         try:
-            self._library = tvm_ffi.load_module(str(file))
+            self._library = tvm_ffi.load_module(library_name(file))
             self._vm = self._library["vm_load_executable"]()
             self._vm["vm_initialization"](*place, _POOLED, CPU, 0, _POOLED)
             self._main = self._vm["main"]
