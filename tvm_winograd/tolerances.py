@@ -38,6 +38,9 @@ TOLERANCES = {
 # A network's error over that of a direct float32 evaluation of the same weights and input, where
 # every layer is as exact as a direct one.
 NETWORK_RATIO = 2.0
+# What that evaluation is granted at least, two units of float32's rounding: over ten outputs of a
+# small network it may err 1.0e-7 by luck and another order of the same sums 2.3e-7.
+NETWORK_FLOOR = 2.0**-22
 
 
 def tolerance(spec: ConvSpec, algorithm: str) -> float:

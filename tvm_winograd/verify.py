@@ -26,7 +26,7 @@ from .passes.dense_to_conv import dense_to_conv
 from .passes.fold_batch_norm import fold_batch_norm
 from .runtime import Runner
 from .shapes import ConvSpec, Epilogue
-from .tolerances import network_ratio, tolerance
+from .tolerances import NETWORK_FLOOR, network_ratio, tolerance
 
 _SEED = 20_261  # of the verification input; not a calibration seed anyone would choose
 
@@ -59,7 +59,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        exact = self.error <= self.ratio_limit * self.peer_error
+        exact = self.error <= self.ratio_limit * max(self.peer_error, NETWORK_FLOOR)
         return exact and all(r.ok for r in self.layers) and self.padding is not False
 
     def as_dict(self) -> dict[str, Any]:
