@@ -75,13 +75,14 @@ class Artifact:
         self._runner: Any = None
 
     def load(self, device: str | None = None) -> Any:
-        """A `runtime.Runner` on `device` ("cpu", "cuda:0"); by default the target's first."""
+        """A `runtime.Runner`, for a range of batches a `BatchRunner`, on `device` ("cpu", "cuda:0");
+        by default the target's first."""
         from . import runtime
 
         return runtime.load(self.path, device)
 
     def run(self, *inputs: Any, **options: Any) -> Any:
-        """Loads on the default device once and runs; see `runtime.Runner.run`."""
+        """Loads on the default device once and runs; see `Runner.run` of runtime.py."""
         if self._runner is None:
             self._runner = self.load()
         return self._runner.run(*inputs, **options)
