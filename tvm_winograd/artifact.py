@@ -75,8 +75,7 @@ class Artifact:
         self._runner: Any = None
 
     def load(self, device: str | None = None) -> Any:
-        """A `runtime.Runner`, for a range of batches a `BatchRunner`, on `device` ("cpu", "cuda:0");
-        by default the target's first."""
+        """A `Runner`, or a `BatchRunner` for a range of batches: see `runtime.load`."""
         from . import runtime
 
         return runtime.load(self.path, device)
