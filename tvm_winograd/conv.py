@@ -43,10 +43,11 @@ def conv2d(
     residual: bool = False,
     relu: bool = False,
     *,
+    relu6: bool = False,
     compiler: str = "nvrtc",
     rows: Sequence[logs.Row] = (),
 ) -> CompiledConv:
-    """Compile one convolution with its epilogue.
+    """Compile one convolution with its epilogue (relu or relu6, not both).
 
     Args:
         spec: the convolution.  target: "llvm" (this CPU) or "cuda".  arch: e.g. "sm_90".
@@ -59,7 +60,7 @@ def conv2d(
         raise SpecError(
             f"spec is a {type(spec).__name__}: a ConvSpec is needed (or from_key(text))"
         )
-    hardware, epilogue = hardware_for(target, arch), Epilogue(bias, residual, relu)
+    hardware, epilogue = hardware_for(target, arch), Epilogue(bias, residual, relu, relu6)
     choice = choose(spec, epilogue, hardware, algorithm=algorithm, config=config, rows=rows)
     return CompiledConv(spec, epilogue, hardware, choice, compiler)
 

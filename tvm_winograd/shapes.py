@@ -170,11 +170,22 @@ def _integer(name: str, value: Any) -> int:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What is fused into the store, in this order: + bias(k), + residual(output shape), ReLU."""
+    """What is fused into the store, in this order: + bias(k), + residual(output shape), ReLU(6).
+
+    ReLU is max(v, 0), ReLU6 min(max(v, 0), 6).
+
+    Raises:
+        SpecError: at construction, for both.
+    """
 
     bias: bool = False
     residual: bool = False
     relu: bool = False
+    relu6: bool = False
+
+    def __post_init__(self) -> None:
+        if self.relu and self.relu6:
+            raise SpecError("an epilogue ends in relu or in relu6, not in both: drop one of them")
 
     def key(self) -> str:
         """Stable text, e.g. `bias+residual+relu`, or `none`."""
@@ -186,5 +197,7 @@ class Epilogue:
         """The inverse of `key`."""
         names = [] if key == "none" else key.split("+")
         if not set(names) <= {f.name for f in fields(cls)}:
-            raise SpecError(f"epilogue {key!r}: parts are bias, residual, relu, joined by '+'")
+            raise SpecError(
+                f"epilogue {key!r}: parts are bias, residual, relu or relu6, joined by '+'"
+            )
         return cls(**{name: True for name in names})

@@ -135,7 +135,7 @@ def apply_epilogue(
     k: Expr,
     index: Sequence[Expr],
 ) -> Expr:
-    """`value` of the accumulation dtype + bias + residual, ReLU, cast: the element at `index`.
+    """`value` of the accumulation dtype + bias + residual, ReLU(6), cast: the element at `index`.
 
     Args:
         extra: [B], [R], as TE tensors or TIR buffers.  index: in the output, of filter `k`.
@@ -145,6 +145,8 @@ def apply_epilogue(
         value = value + rest.pop(0)[k]
     if epilogue.residual:
         value = value + rest.pop(0)[tuple(index)].astype(spec.acc)
-    if epilogue.relu:
+    if epilogue.relu or epilogue.relu6:
         value = tirx.max(value, tirx.const(0, spec.acc))
+    if epilogue.relu6:
+        value = tirx.min(value, tirx.const(6, spec.acc))
     return value.astype(spec.out_dtype)
