@@ -54,7 +54,7 @@ def plan_network(mod: Any, target: Any, *, cuda_graph: bool = False) -> Plan:
         planned = tvm.transform.Sequential(_planning_passes())(mod)
         captured = tvm.relax.transform.RewriteCUDAGraph()(planned)
         final = tvm.transform.Sequential(_lowering_passes())(captured)
-    return Plan(final, _planned_bytes(planned), _graph(captured) if cuda_graph else None)
+    return Plan(final, planned_bytes(planned), _graph(captured) if cuda_graph else None)
 
 
 def _planning_passes() -> list[Any]:
@@ -103,7 +103,8 @@ def _relax_calls(mod: Any) -> dict[str, list[Any]]:
     return {g.name_hint: _calls(f) for g, f in funcs if isinstance(f, relax.Function)}
 
 
-def _planned_bytes(mod: Any) -> int:
+def planned_bytes(mod: Any) -> int:
+    """Of a module behind StaticPlanBlockMemory: its storages together."""
     import tvm
 
     alloc = tvm.ir.Op.get("relax.memory.alloc_storage")

@@ -95,25 +95,16 @@ def _tune(func: Any, arch: str, trials: int, runner: Any, workers: int) -> list[
     """Every TuningRecord of a search."""
     from tvm.s_tir import meta_schedule as ms
 
-    space = ms.space_generator.PostOrderApply(
-        sch_rules="cuda", postprocs="cuda", mutator_probs="cuda"
-    )
     with tempfile.TemporaryDirectory(prefix="stock-metaschedule-") as scratch:
-        builder = ms.builder.LocalBuilder(
-            max_workers=workers,
-            timeout_sec=BUILD_SECONDS,
-            f_build=functools.partial(build_candidate, arch),
-            f_export=functools.partial(export_candidate, scratch),
-        )
         database = ms.tir_integration.tune_tir(
             func,
             make_target(gpu_for(arch)),
             scratch,
             trials,
             num_trials_per_iter=min(trials, TRIALS_PER_ROUND),
-            builder=builder,
+            builder=local_builder(arch, scratch, workers),
             runner=runner,
-            space=space,
+            space=cuda_space(),
             seed=0,
         )
         return list(database.get_all_tuning_records())
@@ -123,6 +114,27 @@ def _seconds_of(record: Any) -> float:
     """Of one run, the mean that the search went by."""
     seconds = [float(s) for s in record.run_secs or ()]
     return statistics.fmean(seconds) if seconds else float("inf")
+
+
+def cuda_space() -> Any:
+    """MetaSchedule's own rules for CUDA cores."""
+    from tvm.s_tir import meta_schedule as ms
+
+    return ms.space_generator.PostOrderApply(
+        sch_rules="cuda", postprocs="cuda", mutator_probs="cuda"
+    )
+
+
+def local_builder(arch: str, scratch: str, workers: int) -> Any:
+    """Builds with `workers` processes into the folder `scratch`."""
+    from tvm.s_tir import meta_schedule as ms
+
+    return ms.builder.LocalBuilder(
+        max_workers=workers,
+        timeout_sec=BUILD_SECONDS,
+        f_build=functools.partial(build_candidate, arch),
+        f_export=functools.partial(export_candidate, scratch),
+    )
 
 
 def local_runner() -> Any:

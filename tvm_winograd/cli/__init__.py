@@ -22,7 +22,7 @@ COMMANDS = {
     "show": "show choices, schedules, IR, CUDA and resources of a model's convolutions",
     "tune": "measure configs of a model's convolutions and write the best into tables",
     "logs": "list, show, merge, prune and check tables of tuning results",
-    "bench": "measure convolutions beside cuDNN, torch and stock TVM",
+    "bench": "measure convolutions and networks beside cuDNN, torch and stock TVM",
     "report": "tables and pictures of measured rows",
     "env": "show versions, compilers, devices and environment variables",
 }

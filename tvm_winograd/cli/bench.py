@@ -1,14 +1,15 @@
-"""tvm-winograd bench conv"""
+"""tvm-winograd bench conv | model"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from . import bench_model
+from .bench_common import files_of, names, numbers
 from .common import print_json, progress_printer
 
 if TYPE_CHECKING:
@@ -24,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = conv.add_argument
     add("specs", metavar="SPEC", nargs="*", help="convolutions, as `show` writes them")
     add("--layers", metavar="NAME", help="of a network: resnet (the default) or vgg")
-    add("--batch", type=_numbers, default=[], metavar="N,N", help="at these batches")
+    add("--batch", type=numbers, default=[], metavar="N,N", help="at these batches")
     add("--epilogue", default="none", help="e.g. bias+residual+relu (default none)")
     text = "e.g. ours,cudnn:FFT (default: all that are here)"
-    add("--providers", type=_names, default=[], metavar="A,B", help=text)
-    add("--modes", type=_names, default=[], metavar="A,B", help="graph, back_to_back")
-    add("--l2", type=_names, default=[], metavar="A,B", help="warm, cold")
+    add("--providers", type=names, default=[], metavar="A,B", help=text)
+    add("--modes", type=names, default=[], metavar="A,B", help="graph, back_to_back")
+    add("--l2", type=names, default=[], metavar="A,B", help="warm, cold")
     add("--logs", metavar="DIR", help="tuning tables, before the shipped ones")
     add("--stock", metavar="DIR", help="records of benchmarks/stock_metaschedule.py")
     add("--arch", default="auto", help="to make sure of the GPU's architecture")
@@ -37,10 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--csv", metavar="FILE", help="rows as CSV")
     add("--pictures", metavar="DIR", help="a heat map and a roofline")
     text = "rows as JSON into FILE; without it, as one document on stdout"
-    add("--json", nargs="?", const=True, default=argparse.SUPPRESS, metavar="FILE", help=text)
+    for parser_of in (conv, bench_model.add_parser(subjects)):
+        parser_of.add_argument(
+            "--json", nargs="?", const=True, default=argparse.SUPPRESS, metavar="FILE", help=text
+        )
 
 
 def run(args: argparse.Namespace) -> int:
+    return bench_model.run(args) if args.subject == "model" else _run_convs(args)
+
+
+def _run_convs(args: argparse.Namespace) -> int:
     from ..bench.compare import markdown
     from ..bench.session import bench_convs
     from ..shapes import Epilogue
@@ -57,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         arch=args.arch,
         log_folder=Path(args.logs) if args.logs else None,
         stock=Path(args.stock) if args.stock else None,
-        files=_files(args),
+        files=files_of(args, "conv"),
         progress=progress_printer(),
     )
     if args.pictures:
@@ -86,17 +94,3 @@ def _settings(args: argparse.Namespace) -> Settings:
         if unknown := [name for name in getattr(args, option) if name not in known]:
             raise InputError(f"--{option} {unknown[0]}: there are {', '.join(known)}")
     return Settings(modes=args.modes or MODES, l2=args.l2 or L2_STATES)
-
-
-def _files(args: argparse.Namespace) -> list[Path]:
-    files = [Path(args.out, name) for name in ("conv.json", "conv.csv")] if args.out else []
-    files += [Path(args.json)] if isinstance(args.json, str) else []
-    return [*files, Path(args.csv)] if args.csv else files
-
-
-def _names(text: str) -> Sequence[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(text: str) -> Sequence[int]:
-    return [int(name) for name in _names(text)]

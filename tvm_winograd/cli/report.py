@@ -1,9 +1,10 @@
-"""tvm-winograd report conv ROWS"""
+"""tvm-winograd report conv | model ROWS"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from .common import print_json
 
@@ -11,31 +12,61 @@ from .common import print_json
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     # --json is added to this parser by the caller; its subjects take it too
     subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
-    text = "table and pictures of rows that `bench conv` wrote; no GPU is needed"
-    conv = subjects.add_parser("conv", help=text, description=text)
-    conv.add_argument("rows", metavar="ROWS", nargs="+", help=".json or .csv files")
-    conv.add_argument("--out", metavar="DIR", help="conv.md and the pictures (default: a table)")
-    conv.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+    for subject in ("conv", "model"):
+        text = f"table and pictures of rows that `bench {subject}` wrote; no GPU is needed"
+        sub = subjects.add_parser(subject, help=text, description=text)
+        sub.add_argument("rows", metavar="ROWS", nargs="+", help=".json or .csv files")
+        text = f"{subject}.md and the pictures (default: a table)"
+        sub.add_argument("--out", metavar="DIR", help=text)
+        sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
+    paths = [Path(path) for path in args.rows]
+    out = Path(args.out) if args.out else None
+    reported = _models if args.subject == "model" else _convs
+    files, text, means = reported(paths, out)
+    if out:
+        files.append(out / f"{args.subject}.md")
+        files[-1].write_text(text + "\n", encoding="utf-8")
+    if args.json:
+        print_json({"files": [str(f) for f in files], "means": means})
+    else:
+        print("\n".join(map(str, files)) if files else text)
+    return 0
+
+
+def _convs(paths: list[Path], out: Path | None) -> tuple[list[Path], str, list[dict[str, Any]]]:
+    """Pictures drawn, the table, the means."""
     from ..bench.compare import markdown, means, tables
     from ..bench.rows import read
 
-    rows = [row for path in args.rows for row in read(Path(path))]
+    rows = [row for path in paths for row in read(path)]
     files: list[Path] = []
-    if args.out:
+    if out:
         from ..report.pictures import draw
 
-        files = [*draw(rows, Path(args.out)), Path(args.out, "conv.md")]
-        files[-1].write_text(markdown(rows) + "\n", encoding="utf-8")
-    if args.json:
-        found = [
-            {"setting": str(s), "against": m.other, "ratio": m.ratio, "convolutions": m.layers}
-            for s, table in tables(rows).items()
-            for m in means(table)
-        ]
-        print_json({"files": [str(f) for f in files], "means": found})
-    else:
-        print("\n".join(map(str, files)) if files else markdown(rows))
-    return 0
+        files = draw(rows, out)
+    found = [
+        {"setting": str(s), "against": m.other, "ratio": m.ratio, "convolutions": m.layers}
+        for s, table in tables(rows).items()
+        for m in means(table)
+    ]
+    return files, markdown(rows), found
+
+
+def _models(paths: list[Path], out: Path | None) -> tuple[list[Path], str, list[dict[str, Any]]]:
+    """The same; kernels are read from the files beside the rows'."""
+    from dataclasses import asdict
+
+    from ..bench.model.compare import markdown, means, table
+    from ..bench.model.rows import KERNELS, MODELS, kernel_files
+
+    rows = [row for path in paths for row in MODELS.read(path)]
+    kernels = [row for path in kernel_files(paths) if path.exists() for row in KERNELS.read(path)]
+    files: list[Path] = []
+    if out:
+        from ..report.model_pictures import draw
+
+        files = draw(rows, kernels, out)
+    return files, markdown(rows, kernels), [asdict(mean) for mean in means(table(rows))]

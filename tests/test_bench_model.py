@@ -1,0 +1,142 @@
+"""`bench model` without a GPU: a small ResNet on this CPU, fake providers, builds."""
+
+from __future__ import annotations
+
+import json
+import operator
+from dataclasses import replace
+
+import pytest
+from tiny_network import CONDITIONS, SUBJECT, Fake, FakeTimer, bench, tiny
+
+import tvm_winograd
+from tvm_winograd.bench.attempt import Trouble, WrongResult
+from tvm_winograd.bench.model import network, session
+from tvm_winograd.bench.model.builds import Built, build_all
+from tvm_winograd.bench.model.network import Network, Subject
+from tvm_winograd.bench.model.ours import Ours, OursKernels
+from tvm_winograd.bench.model.provider import Bench
+from tvm_winograd.bench.model.rows import KERNELS, MODELS
+from tvm_winograd.bench.model.run import DEFAULT, PROVIDERS, Session, keys, measure
+from tvm_winograd.bench.model.stock import Dlight
+from tvm_winograd.bench.row_files import Store
+from tvm_winograd.errors import BuildError, DeviceError, InputError, UnsupportedError
+from tvm_winograd.gpu import gpu_for
+
+
+@pytest.fixture(autouse=True)
+def loaded(monkeypatch):
+    """Every subject is the small network."""
+    monkeypatch.setattr(network.Subject, "load", lambda self: tiny())
+
+
+def a_session(of: Bench, files=()) -> Session:
+    return Session(of, CONDITIONS, Store(MODELS, files), Store(KERNELS), "max-error=1e-06")
+
+
+def measured(provider, built=None, timer=None, files=()):
+    made = {(SUBJECT, provider.name): built} if built else {}
+    (row,), kernels = measure([SUBJECT], [provider], made, a_session(bench(None, timer), files))
+    assert kernels == []
+    return row
+
+
+@pytest.mark.parametrize("kind", [Ours, Dlight])
+def test_a_network_compiled_checked_and_timed_on_this_cpu(kind, tmp_path):
+    """The same steps as on a GPU: build into a folder, load it, run it, compare with float64."""
+    provider = kind(bench())
+    provider.build(SUBJECT)(tmp_path)
+    row = measured(provider, Built(tmp_path, 3.0))
+    assert row.status == "ok" and 0 < row.error <= row.error_limit < 1e-5
+    assert (row.model, row.batch, row.compile_s) == ("tiny", 2, 3.0)
+    assert (row.latency_ms, row.latency_spread_ms) == (2.0, 0.02)
+    assert (row.interval_ms, row.interval_spread_ms) == (1.0, 0.01)
+    assert row.memory_bytes > 2 * 16 * 8 * 8 * 4 and row.config and row.gpu == "NVIDIA H200"
+    assert row.options == ("max-error=1e-06" if provider.ours else "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "note"),
+    [
+        ("refuses", "refused", "no such network"),
+        ("breaks", "failed", "RuntimeError: a kernel"),
+        ("rough", "wrong", "relative error 1.00e-03, limit"),
+        ("lost", "wrong", "NaN or infinity"),
+    ],
+)
+def test_a_peer_that_cannot_is_a_row_without_a_time(kind, status, note, tmp_path):
+    row = measured(Fake(kind), files=[tmp_path / "rows.json"])
+    assert (row.status, row.latency_ms) == (status, None) and note in row.note
+    assert MODELS.read(tmp_path / "rows.json") == [row]
+
+
+def test_a_build_that_failed_is_a_row_of_a_peer_and_the_end_for_ours(tmp_path):
+    trouble = Built(tmp_path, 1.0, Trouble("failed", "TVM could not compile"))
+    row = measured(Fake(), trouble)
+    assert (row.status, row.note) == ("failed", "TVM could not compile")
+    with pytest.raises(BuildError, match="tiny, batch 2: ours: TVM could not compile"):
+        measured(Fake(name="ours", ours=True), trouble)
+
+
+def test_a_wrong_result_of_ours_ends_it():
+    with pytest.raises(WrongResult, match=r"tiny, batch 2: ours \(c\) is wrong: relative error"):
+        measured(Fake("rough", "ours", ours=True))
+    with pytest.raises(RuntimeError, match="kernel"):
+        measured(Fake("breaks", "ours", ours=True))
+
+
+def test_a_lost_context_ends_it():
+    class Breaks(Fake):
+        def prepare(self, network, folder):
+            timer.lost = True
+            raise RuntimeError("a kernel")
+
+    timer = FakeTimer()
+    with pytest.raises(DeviceError, match=r"peer broke the GPU's context.*a kernel"):
+        measured(Breaks(), timer=timer)
+
+
+def test_an_artifact_is_one_kind_of_ours(tmp_path, monkeypatch):
+    made = tvm_winograd.compile(tiny(), target="cuda", output=tmp_path / "a", ptx=False)
+    subject = Subject(str(made.path), artifact=True)
+    on_gpu = Bench(FakeTimer(), gpu_for("sm_90"))
+    assert Ours(on_gpu).build(subject) is None
+    with pytest.raises(UnsupportedError, match="with a CUDA graph"):
+        OursKernels(on_gpu).prepare(Network(subject, "cpu"), None)
+    monkeypatch.undo()
+    assert session.subjects_of([str(made.path), "vgg16"], [1, 2], None) == [
+        subject, Subject("vgg16", 1), Subject("vgg16", 2),
+    ]  # fmt: skip
+    manifest = json.loads((made.path / "manifest.json").read_text())
+    manifest["batch"], manifest["modules"][0]["batch"] = {"min": 1, "max": 2}, 2
+    (made.path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="range of batches"):
+        subject.load()
+
+
+def test_builds_run_in_processes(tmp_path):
+    """Two that any process can import: one that works, one that raises a TypeError."""
+    done = {(SUBJECT, "works"): str, (SUBJECT, "fails"): operator.itemgetter(0)}
+    lines: list[str] = []
+    made = build_all(done, tmp_path, 1, lines.append)
+    assert made[SUBJECT, "works"].trouble is None and made[SUBJECT, "works"].folder.is_dir()
+    assert made[SUBJECT, "fails"].trouble.status == "failed"
+    assert "TypeError" in made[SUBJECT, "fails"].trouble.note
+    assert lines[0].startswith("tiny, batch 2, works: compiled in 0.0 s")
+    assert build_all({}, tmp_path, 1) == {}
+
+
+def test_ours_is_compiled_first():
+    providers = [Fake(name="a"), Fake(name="ours", ours=True)]
+    assert [name for _, name in keys([SUBJECT], providers)] == ["ours", "a"]
+    assert DEFAULT == (
+        "ours", "torch", "torch-graph", "torch-compile", "tvm-dlight", "tvm-metaschedule",
+    )  # fmt: skip
+    assert set(PROVIDERS) - set(DEFAULT) == {"ours-kernels"}
+
+
+def test_no_torch_network_of_other_models():
+    other = Network(SUBJECT, "cpu")
+    with pytest.raises(UnsupportedError, match="tiny is no built-in network"):
+        _ = other.twin
+    assert replace(SUBJECT, batch=None).__str__() == "tiny"

@@ -1,0 +1,38 @@
+"""`bench model` with every provider on this machine's GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvm_winograd import peers
+from tvm_winograd.bench.model.rows import KERNELS, MODELS
+from tvm_winograd.cli import main
+
+pytestmark = pytest.mark.gpu
+NAMES = {"ours", "ours-kernels", "tvm-dlight"}
+TORCH = {"torch", "torch-graph", "torch-compile"}
+
+
+def test_every_provider(tmp_path, capsys):
+    torch_too = peers.has_torch_cuda()
+    names = NAMES | TORCH if torch_too else NAMES
+    command = ["bench", "model", "resnet18", "--batch", "2", "--out", str(tmp_path)]
+    command += ["--providers", ",".join(sorted(names)), "--pictures", str(tmp_path / "p")]
+    assert main([*command, "--profile"] if torch_too else command) == 0
+    rows = MODELS.read(tmp_path / "model.json")
+    assert MODELS.read(tmp_path / "model.csv") == rows
+    assert {row.provider for row in rows} == names
+    assert [(row.provider, row.note) for row in rows if row.status != "ok"] == []
+    for row in rows:
+        assert 0.05 < row.interval_ms < 100 and row.error <= row.error_limit < 1e-4
+        assert 2**20 < row.memory_bytes < 2**30
+    if torch_too:
+        kernels = KERNELS.read(tmp_path / "model-kernels.json")
+        assert sum(k.percent for k in kernels) == pytest.approx(100)
+        of_layers = [k for k in kernels if k.layers]
+        assert len({name for k in of_layers for name in k.layers.split(", ")}) == 20
+        assert sum(k.percent for k in of_layers) > 80 and all(k.schedule for k in of_layers)
+        (mine,) = [row for row in rows if row.provider == "ours"]
+        assert 0.3 < sum(k.us for k in kernels) / (1e3 * mine.interval_ms) < 1.5
+    assert "ours is faster by" in capsys.readouterr().out
+    assert list((tmp_path / "p").glob("*.png"))

@@ -1,0 +1,73 @@
+"""What a provider is: something that runs a whole network in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...chooser import Wishes
+from ...cuda_timing import CudaTimer
+from ...gpu import Hardware
+from ...tolerances import TOLERANCES
+from .network import Network, Subject
+
+# How often a peer's error may hold that of a plain float32 evaluation: as for the least exact
+# float32 algorithm of ours. No float32 algorithm comes near it, and TF32 is a hundred times beyond.
+PEER_RATIO = 2 * TOLERANCES["float32", "winograd-f4"] / TOLERANCES["float32", "direct"]
+
+Build = Callable[[Path], None]  # compiles into a folder that exists; picklable
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every provider is made with."""
+
+    timer: CudaTimer
+    hardware: Hardware
+    wishes: Wishes = field(default_factory=Wishes)  # how our kernels are chosen
+    stock: Path | None = None  # folder of MetaSchedule's results for TVM's own convolutions
+
+    @property
+    def device(self) -> str:
+        """ "cuda" or "cpu"."""
+        return "cuda" if self.hardware.kind == "cuda" else "cpu"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Ready to run: weights on the device, memory planned, graphs captured."""
+
+    run: Callable[[], Any]  # queues one run on the timer's stream and does not wait
+    outputs: Callable[[], list[np.ndarray]]  # of the last run, when the device is done
+    ratio: float = PEER_RATIO  # limit of its error over that of a plain float32 evaluation
+    memory_bytes: int | None = None  # activations and workspaces
+    compile_s: float | None = None  # if it was compiled just now
+    config: str = ""
+    module: Mapping[str, Any] | None = None  # of ours: its entry of the manifest
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext  # entered while it runs
+
+
+class Provider(Protocol):
+    """Made from a `Bench`; touches no device before `prepare`."""
+
+    name: str
+    ours: bool  # a wrong result of ours ends the benchmark
+
+    def available(self) -> str | None:
+        """None, or what is missing on this machine."""
+
+    def build(self, subject: Subject) -> Build | None:
+        """What another process is to do before anything is measured."""
+
+    def prepare(self, network: Network, folder: Path | None) -> Prepared:
+        """
+        Args:
+            folder: what `build` wrote.
+        Raises:
+            UnsupportedError: it cannot run this network.
+        """
