@@ -6,12 +6,14 @@ import json
 import operator
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from tiny_network import CONDITIONS, SUBJECT, Fake, FakeTimer, bench, tiny
+import torch
+from tiny_network import CONDITIONS, SUBJECT, TINY, Fake, FakeTimer, bench, tiny
 
 import tvm_winograd
 from tvm_winograd.bench.attempt import Trouble, WrongResult
-from tvm_winograd.bench.model import network, session
+from tvm_winograd.bench.model import network, profile, session
 from tvm_winograd.bench.model.builds import Built, build_all
 from tvm_winograd.bench.model.network import Network, Subject
 from tvm_winograd.bench.model.ours import Ours, OursKernels
@@ -22,6 +24,7 @@ from tvm_winograd.bench.model.stock import Dlight
 from tvm_winograd.bench.row_files import Store
 from tvm_winograd.errors import BuildError, DeviceError, InputError, UnsupportedError
 from tvm_winograd.gpu import gpu_for
+from tvm_winograd.reference import relative_error
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +136,43 @@ def test_ours_is_compiled_first():
         "ours", "torch", "torch-graph", "torch-compile", "tvm-dlight", "tvm-metaschedule",
     )  # fmt: skip
     assert set(PROVIDERS) - set(DEFAULT) == {"ours-kernels"}
+
+
+def test_a_profile_comes_last(monkeypatch, tmp_path):
+    """Of ours alone, when all is measured; the profiler is torch's, here a made-up list."""
+    done = []
+    ours, peer = Ours(bench()), Fake()
+    ours.build(SUBJECT)(tmp_path)
+    monkeypatch.setattr(peer, "prepare", lambda *_: done.append("peer") or Fake.prepare(peer, *_))
+
+    def record(run, timer):
+        done.append("profile")
+        run()
+        return [profile.Launches("fused_conv2d_kernel", 20, 100.0)]
+
+    monkeypatch.setattr(profile, "record", record)
+    to_profile = replace(a_session(bench()), profiled=True)
+    made = {(SUBJECT, "ours"): Built(tmp_path, 1.0)}
+    _, (kernel,) = measure([SUBJECT], [ours, peer], made, to_profile)
+    assert done == ["peer", "profile"]
+    assert (kernel.model, kernel.batch, kernel.us, kernel.percent) == ("tiny", 2, 5.0, 100.0)
+    assert kernel.options == "max-error=1e-06" and kernel.gpu == "NVIDIA H200"
+    assert to_profile.kernels.rows == [kernel]
+
+
+def test_torch_in_parts_is_what_our_evaluator_computes(monkeypatch):
+    """The float64 truth and the float32 error on a machine with torch, here on the CPU."""
+    plain = Network(SUBJECT, "cpu")
+    want, error = plain._want[0], plain.float32_error
+    monkeypatch.setitem(network.BUILTINS, "tiny", TINY)
+    monkeypatch.setattr(network.peers, "has_torch_cuda", lambda: True)
+    monkeypatch.setattr(network, "_PART", 1)
+    other = Network(SUBJECT, "cpu")
+    assert other._want[0].dtype == np.float64 and relative_error(other._want[0], want) < 1e-12
+    assert 1e-8 < other.float32_error < 1e-5 and 1e-8 < error < 1e-5
+    assert next(other.twin.parameters()).dtype == torch.float32
+    other.release()
+    assert "twin" not in other.__dict__
 
 
 def test_no_torch_network_of_other_models():

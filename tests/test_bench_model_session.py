@@ -92,6 +92,8 @@ def test_without_a_gpu_or_torch(fake_gpu, monkeypatch, capsys):
     monkeypatch.setattr(session.peers, "has_torch_cuda", lambda: False)
     assert main(["bench", "model", "resnet18", "--profile"]) == 2
     assert "--profile needs torch" in capsys.readouterr().err
+    assert main(["bench", "model", "resnet18", "--profile", "--providers", "torch"]) == 2
+    assert "add ours to the providers" in capsys.readouterr().err
     monkeypatch.undo()
     monkeypatch.setattr(session.conditions.env, "collect", lambda: {"gpus": []})
     assert main(["bench", "model", "resnet18"]) == 2

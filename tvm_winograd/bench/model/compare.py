@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..text import grid, number
-from .ours import Ours, OursKernels
+from .ours import NAMES
 from .rows import KernelRow, Row
 
 MEASURES = ("latency", "interval")
-_OURS = (Ours.name, OursKernels.name)  # the first that has a time is compared with the others
 _SHOWN_KERNELS = 15
 
 
@@ -44,9 +43,10 @@ def title(row: Row) -> str:
 
 
 def ours(named: dict[str, Row]) -> Row | None:
-    """Our row of a network: as it is deployed, by default without options."""
-    timed = [row for row in named.values() if row.provider in _OURS and row.status == "ok"]
-    order = [(name, plain) for name in _OURS for plain in (True, False)]
+    """Our row of a network, which others are compared with: as it is deployed if there is a choice,
+    without options if there is."""
+    timed = [row for row in named.values() if row.provider in NAMES and row.status == "ok"]
+    order = [(name, plain) for name in NAMES for plain in (True, False)]
     return min(timed, key=lambda r: order.index((r.provider, not r.options)), default=None)
 
 

@@ -82,6 +82,14 @@ class Network:
         torch.backends.cudnn.benchmark = True
         return torch_network(BUILTINS[self.model.name], self.model.params).to(self._device)
 
+    def release(self) -> None:
+        """Gives torch's memory on the GPU back."""
+        if self.__dict__.pop("twin", None) is not None and self._device == "cuda":
+            import torch
+
+            torch.compiler.reset()
+            torch.cuda.empty_cache()
+
     def torch_inputs(self) -> list[Any]:
         """The inputs on the device, torch's tensors."""
         import torch

@@ -74,6 +74,9 @@ class OursKernels(Ours):
     name, graph = "ours-kernels", False
 
 
+NAMES = (Ours.name, OursKernels.name)
+
+
 def compile_into(
     subject: Subject, hardware: Hardware, wishes: Wishes, graph: bool, folder: Path
 ) -> None:

@@ -54,21 +54,33 @@ def measure(
         DeviceError: the GPU's context is lost.
     """
     rows: list[Row] = []
-    kernels: list[KernelRow] = []
+    deployed: list[_One] = []  # the first of ours of each network
     for subject in subjects:
         network = Network(subject, session.bench.device)
         session.progress(f"{subject}: in float64 and in plain float32")
         limit = network.float32_error  # before a provider takes memory
+        mine: list[_One] = []
         for provider in providers:
             one = _One(network, provider, built.get((subject, provider.name)), limit, session)
-            row, shares = one.measured()
+            row = one.row()
             session.rows.add([row])
-            if shares:
-                session.kernels.add(shares)
             rows.append(row)
-            kernels += shares
+            mine += [one] if provider.ours and row.status == "ok" else []
             session.progress(_line(row))
-    return rows, kernels
+        network.release()
+        deployed += mine[:1]
+    return rows, _profiles(deployed, session) if session.profiled else []
+
+
+def _profiles(deployed: Sequence[_One], session: Session) -> list[KernelRow]:
+    """Kernels of networks of ours; at the end, as the profiler may slow down what comes after."""
+    kernels: list[KernelRow] = []
+    for one in deployed:
+        session.progress(f"{one.network.subject}: kernels of {one.provider.name}")
+        found = one.kernels()
+        session.kernels.add(found)
+        kernels += found
+    return kernels
 
 
 @dataclass(frozen=True)
@@ -81,24 +93,39 @@ class _One:
     float32_error: float
     session: Session
 
-    def measured(self) -> tuple[Row, list[KernelRow]]:
+    def row(self) -> Row:
+        """Checked and timed."""
         if self.built and self.built.trouble:
-            return self._row(self._not_built(self.built.trouble)), []
+            return self._row(self._not_built(self.built.trouble))
         provider, timer = self.provider, self.session.bench.timer
         got = attempt_on_gpu(self._measured, provider.name, provider.ours, timer)
-        return (self._row(got), []) if isinstance(got, Trouble) else got
+        return self._row(got) if isinstance(got, Trouble) else got
 
-    def _measured(self) -> tuple[Row, list[KernelRow]]:
-        prepared = self.provider.prepare(self.network, self.built.folder if self.built else None)
+    def kernels(self) -> list[KernelRow]:
+        """Of a network of ours, loaded again."""
+        prepared, made = self._prepared(), asdict(self.session.conditions)
+        assert prepared.module is not None
+        launches = profile.record(prepared.run, self.session.bench.timer)
+        known = {f.name for f in fields(KernelRow)}
+        shared = {name: value for name, value in made.items() if name in known}
+        shared |= {"model": self.network.model.name, "batch": self.network.model.batch}
+        shared |= {"options": self.session.options}
+        return profile.kernel_rows(launches, prepared.module, **shared)
+
+    def _prepared(self) -> Prepared:
+        return self.provider.prepare(self.network, self.built.folder if self.built else None)
+
+    def _measured(self) -> Row:
+        prepared = self._prepared()
         limit = prepared.ratio * self.float32_error
         with prepared.around():
             error = self._check(prepared)
             if not error <= limit:
-                return self._wrong(prepared, error, limit), []
+                return self._wrong(prepared, error, limit)
             timer, plan = self.session.bench.timer, self.session.plan
             latency = timer.latency(prepared.run, plan)
             interval = timer.measure(prepared.run, "back_to_back", "warm", plan)
-        row = self._row(
+        return self._row(
             prepared,
             latency_ms=latency.us / 1e3,
             latency_spread_ms=latency.spread_us / 1e3,
@@ -107,7 +134,6 @@ class _One:
             error=error,
             error_limit=limit,
         )
-        return row, self._kernels(prepared)
 
     def _check(self, prepared: Prepared) -> float:
         """The relative error of one run."""
@@ -117,18 +143,6 @@ class _One:
             prepared.run()
         timer.synchronize()
         return self.network.error(prepared.outputs())
-
-    def _kernels(self, prepared: Prepared) -> list[KernelRow]:
-        """Of our network as it is deployed."""
-        if not (self.session.profiled and prepared.module and self.provider.name == Ours.name):
-            return []
-        timer, made = self.session.bench.timer, asdict(self.session.conditions)
-        launches = profile.record(prepared.run, timer)
-        known = {f.name for f in fields(KernelRow)}
-        shared = {name: value for name, value in made.items() if name in known}
-        shared |= {"model": self.network.model.name, "batch": self.network.model.batch}
-        shared |= {"options": self.session.options}
-        return profile.kernel_rows(launches, prepared.module, **shared)
 
     def _not_built(self, trouble: Trouble) -> Trouble:
         if self.provider.ours:

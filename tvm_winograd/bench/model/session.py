@@ -15,6 +15,7 @@ from ...errors import InputError, UnsupportedError
 from ...manifest import MANIFEST
 from .. import conditions
 from ..row_files import Store
+from . import ours
 from .builds import Built, Key, build_all
 from .network import Subject
 from .provider import Bench, Build, Provider
@@ -62,6 +63,8 @@ def bench_models(
     subjects = subjects_of(models, batches, weights)
     check_names(providers)
     gpu, _ = conditions.find_gpu(arch)
+    if profiled and not set(ours.NAMES) & set(providers or DEFAULT):
+        raise InputError("--profile is of our kernels: add ours to the providers")
     if profiled and not peers.has_torch_cuda():
         raise UnsupportedError("--profile needs torch with CUDA, whose profiler it reads")
     build.ensure_cuda_codegen()  # stock TVM needs its CUDA runtime too
