@@ -64,8 +64,10 @@ class Ours:
         """Of an artifact that was given; one of ours is as it was asked for."""
         captured = any(module["cuda_graph"] for module in artifact.manifest["modules"])
         if self._bench.hardware.kind == "cuda" and captured != self.graph:
-            kind = "with" if captured else "without"
-            raise UnsupportedError(f"{artifact.path} was compiled {kind} a CUDA graph")
+            kind, name = ("with", Ours.name) if captured else ("without", OursKernels.name)
+            raise UnsupportedError(
+                f"{artifact.path} was compiled {kind} a CUDA graph: its provider is {name}"
+            )
 
 
 class OursKernels(Ours):

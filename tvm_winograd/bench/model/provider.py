@@ -13,12 +13,13 @@ import numpy as np
 from ...chooser import Wishes
 from ...cuda_timing import CudaTimer
 from ...gpu import Hardware
-from ...tolerances import TOLERANCES
+from ...tolerances import NETWORK_RATIO, TOLERANCES
+from ..provider import PEER_LIMIT
 from .network import Network, Subject
 
-# How often a peer's error may hold that of a plain float32 evaluation: as for the least exact
-# float32 algorithm of ours. No float32 algorithm comes near it, and TF32 is a hundred times beyond.
-PEER_RATIO = 2 * TOLERANCES["float32", "winograd-f4"] / TOLERANCES["float32", "direct"]
+# How often a peer's error may hold that of a plain float32 evaluation: as an algorithm with the
+# limit that peers have for one convolution.
+PEER_RATIO = NETWORK_RATIO * TOLERANCES["float32", PEER_LIMIT] / TOLERANCES["float32", "direct"]
 
 Build = Callable[[Path], None]  # compiles into a folder that exists; picklable
 
