@@ -42,25 +42,26 @@ def draw(rows: Sequence[Row], kernels: Sequence[KernelRow], folder: Path) -> lis
 
 def speedups(plt: Any, found: Table, gpu: str, measure: str) -> Any:
     """A figure: for each network a group of bars, how many times faster ours is than each other."""
-    others = list(dict.fromkeys(name for named in found.values() for name in named))
-    figure, axes = plt.subplots(figsize=(8, 0.18 * len(found) * (len(others) + 1) + 1.5))
-    for index, name in enumerate(others):
-        bars = [
-            (group - index / (len(others) + 1), ratio)
-            for group, named in enumerate(found.values())
-            if name in named and named[name] is not ours(named)
-            if (ratio := speedup(named, named[name], measure)) is not None
-        ]
-        if bars:
-            drawn = axes.barh(*zip(*bars, strict=True), 1 / (len(others) + 1), label=name)
-            axes.bar_label(drawn, fmt="%.2f", fontsize=7, padding=2)
+    ratios: dict[str, dict[int, float]] = {}  # provider -> number of the network -> how many times
+    for group, named in enumerate(found.values()):
+        for name, row in named.items():
+            if row is not ours(named) and (ratio := speedup(named, row, measure)) is not None:
+                ratios.setdefault(name, {})[group] = ratio
+    thick = 0.8 / max(len(ratios), 1)
+    figure, axes = plt.subplots(figsize=(8, (0.2 * len(ratios) + 0.1) * len(found) + 1.2))
+    for index, (name, bars) in enumerate(ratios.items()):
+        places = [group + thick * (index - (len(ratios) - 1) / 2) for group in bars]
+        drawn = axes.barh(places, list(bars.values()), thick, label=name)
+        axes.bar_label(drawn, fmt="%.2f", fontsize=7, padding=2)
     labels = [f"{model}, batch {batch}" for _, model, batch in found]
-    axes.set_yticks([group - 0.4 for group in range(len(labels))], labels, fontsize=8)
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
     axes.invert_yaxis()
+    axes.margins(x=0.08)
     axes.axvline(1.0, color="grey", linewidth=1)
-    axes.set_xlabel(f"times faster than, {measure}")
+    axes.set_xlabel(f"times faster ({measure})")
     axes.set_title(f"Speed-up of ours, {gpu}", fontsize=10)
-    axes.legend(fontsize=8)
+    if ratios:
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
@@ -78,6 +79,7 @@ def kernel_bars(plt: Any, head: str, shares: Sequence[KernelRow]) -> Any:
         axes.bar_label(drawn, [f"{bar[2]:.1f} %" for _, bar in mine], fontsize=7, padding=2)
     axes.set_yticks(range(len(bars)), [bar[0] for bar in bars], fontsize=7)
     axes.invert_yaxis()
+    axes.margins(x=0.08)
     axes.set_xlabel("microseconds in one run")
     axes.set_title(f"Kernels of {head}: {sum(row.us for row in shares):.0f} us", fontsize=10)
     axes.legend(fontsize=8, loc="lower right")
