@@ -58,6 +58,7 @@ class BuiltModule:
     executable: Any  # tvm.runtime.Executable whose entry is main(inputs..., params)
     params: Mapping[str, np.ndarray]  # in the order of the call
     batch: int | None = None  # the bucket's, where the batch varies
+    layout: Mapping[str, str] | None = None  # choose_layout.Layout; None: no convolutions
     layers: Sequence[Mapping[str, Any]] = ()
     functions: Sequence[Mapping[str, Any]] = ()
     planned_bytes: int = 0  # of activations and workspaces
@@ -188,6 +189,7 @@ def _write_module(
         "batch": module.batch,
         "file": f"{module.name}/{MODULE}",
         "params": {"file": f"{module.name}/{INDEX}", "names": list(module.params)},
+        "layout": dict(module.layout) if module.layout is not None else None,
         "layers": [dict(layer) for layer in module.layers],
         "functions": [dict(function) for function in module.functions],
         "planned_bytes": module.planned_bytes,

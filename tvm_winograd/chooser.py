@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from . import logs
 from .errors import UnsupportedError
 from .gpu import Hardware
+from .passes.choose_layout import check_wish
 from .select import NO_LIMITS, Choice, Limits, choose, kernels_of
 from .shapes import ConvSpec, Epilogue
 
@@ -25,6 +27,10 @@ class Wishes:
     limits: Limits = NO_LIMITS  # hold for every convolution
     layers: Mapping[str, str] = field(default_factory=dict)  # layer -> its algorithm, or an error
     configs: Mapping[str, Any] = field(default_factory=dict)  # layer -> its kernel's config
+    layout: str = "auto"  # of all maps; else "NCHW" or "NHWC"
+
+    def __post_init__(self) -> None:
+        check_wish(self.layout)
 
     @property
     def names(self) -> set[str]:
@@ -33,30 +39,35 @@ class Wishes:
 
 
 def make_chooser(
-    hardware: Hardware, wishes: Wishes, progress: Callable[[str], None] = lambda text: None
+    hardware: Hardware,
+    wishes: Wishes,
+    progress: Callable[[str], None] = lambda text: None,
+    *,
+    tables: bool = True,
 ) -> Chooser:
     """The function (layer name, spec, epilogue) -> Choice of one compilation.
 
     Args:
         progress: told of unreadable lines, and where `algorithm` does not apply.
+        tables: look at tuning tables. Without, choices for two layouts are comparable: a table
+            may know one of them only.
     Raises:
         UnsupportedError: `logs` does not exist, or an algorithm not on this hardware.
     """
     for algorithm in (wishes.algorithm, *wishes.layers.values()):
         kernels_of(algorithm, hardware)
-    rows = _rows(hardware, wishes.logs, progress)
+    rows = _rows(hardware, wishes.logs, progress) if tables else ()
+    options: dict[str, Any] = {"rows": rows, "limits": wishes.limits}
+
+    @functools.cache  # networks repeat their convolutions, and choosing one takes 50 ms
+    def ask_default(algorithm: str, spec: ConvSpec, epilogue: Epilogue) -> Choice:
+        return choose(spec, epilogue, hardware, algorithm=algorithm, **options)
 
     def chooser(name: str, spec: ConvSpec, epilogue: Epilogue) -> Choice:
         def ask(algorithm: str) -> Choice:
-            return choose(
-                spec,
-                epilogue,
-                hardware,
-                algorithm=algorithm,
-                config=wishes.configs.get(name),
-                rows=rows,
-                limits=wishes.limits,
-            )
+            if (config := wishes.configs.get(name)) is None:
+                return ask_default(algorithm, spec, epilogue)
+            return choose(spec, epilogue, hardware, algorithm=algorithm, config=config, **options)
 
         try:
             return ask(wishes.layers.get(name, wishes.algorithm))

@@ -41,6 +41,7 @@ def compile(
     limits: Limits = NO_LIMITS,
     layers: Mapping[str, str] | None = None,
     configs: Mapping[str, Any] | None = None,
+    layout: str = "auto",
     labels: list[str] | None = None,
     compiler: str = "nvrtc",
     ptx: bool = True,
@@ -64,6 +65,8 @@ def compile(
         layers: layer name -> algorithm, an error where it does not apply.
         configs: layer name -> kernel config, before everything else, for the architectures asked
             for; PTX, which must fit any GPU, keeps its defaults.
+        layout: of all maps inside, "NCHW" or "NHWC" ("auto": the faster by estimate); inputs and
+            outputs keep theirs.
         labels: class names for `run`.
         compiler: of CUDA code: "nvrtc" or "nvcc".
         ptx: also write PTX for GPUs newer than every architecture asked for (cuda).
@@ -73,7 +76,7 @@ def compile(
         TvmWinogradError: a model, option, target or toolchain that does not fit.
     """
     hardware = _hardware(target, arch)
-    wishes = Wishes(logs, algorithm, limits, layers or {}, configs or {})
+    wishes = Wishes(logs, algorithm, limits, layers or {}, configs or {}, layout)
     if dtype not in DTYPES:
         raise UnsupportedError(f"dtype={dtype!r}: only {', '.join(DTYPES)} exists for now")
     batches = make_batches(batch, buckets)
@@ -92,9 +95,9 @@ def compile(
     for hw, as_ptx, network in jobs:
         name = ("ptx" if as_ptx else hw.arch) + (f"-b{network.batch}" if batches else "")
         progress(f"lowering for {name}")
-        chooser = make_chooser(hw, replace(wishes, configs={}) if as_ptx else wishes, progress)
+        wanted = replace(wishes, configs={}) if as_ptx else wishes
         with as_build_error(f"TVM could not lower {loaded.name} for {name}"):
-            lowered = lower(network.mod, network.params, hw, chooser, dump)
+            lowered = _lower(network, hw, wanted, progress, dump)
         lowered = replace(lowered, params=arrays.share(lowered.params))
         _check_names(wishes, lowered)
         for note in lowered.notes:
@@ -128,6 +131,20 @@ def _at_batches(model: Model, batches: Batches | None) -> list[Model]:
                     "input and output must be the batch; compile it for one batch"
                 )
     return networks
+
+
+def _lower(
+    network: Model, hardware: Hardware, wishes: Wishes, progress: Progress, dump: Dump
+) -> Lowered:
+    return lower(
+        network.mod,
+        network.params,
+        hardware,
+        make_chooser(hardware, wishes, progress),
+        dump,
+        layout=wishes.layout,
+        estimate=make_chooser(hardware, wishes, tables=False),
+    )
 
 
 def _check_labels(labels: list[str] | None, model: Model) -> None:
@@ -182,6 +199,7 @@ def _build_module(
         kind="ptx" if ptx else "cubin" if on_gpu else "llvm",
         executable=executable,
         params=lowered.params,
+        layout=lowered.layout.as_dict() if lowered.layout else None,
         layers=[
             {**layer.as_dict(), "workspace_bytes": sum(w.bytes for w in workspaces[layer.function])}
             for layer in lowered.layers

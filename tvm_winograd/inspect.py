@@ -13,6 +13,7 @@ from .conv import CompiledConv
 from .errors import UnsupportedError
 from .frontend import Model
 from .gpu import Hardware, make_target
+from .passes.choose_layout import Layout
 from .passes.lower_convs import Layer
 from .passes.pipeline import choose_layers
 
@@ -21,8 +22,22 @@ WHAT = ("choice", "config", "trace", "ir", "cuda", "resources")
 
 def layers_of(model: Model, hardware: Hardware, wishes: Wishes | None = None) -> list[Layer]:
     """Every convolution of a model with its choice; nothing is compiled."""
-    chooser = make_chooser(hardware, wishes or Wishes())
-    return choose_layers(model.mod, model.params, chooser)
+    return choices_of(model, hardware, wishes)[0]
+
+
+def choices_of(
+    model: Model, hardware: Hardware, wishes: Wishes | None = None
+) -> tuple[list[Layer], Layout | None]:
+    """The same, and the layout of all of them (None: there are none)."""
+    wishes = wishes or Wishes()
+    return choose_layers(
+        model.mod,
+        model.params,
+        hardware,
+        make_chooser(hardware, wishes),
+        layout=wishes.layout,
+        estimate=make_chooser(hardware, wishes, tables=False),
+    )
 
 
 def pick(layers: list[Layer], name: str | None) -> list[Layer]:

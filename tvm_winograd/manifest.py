@@ -52,6 +52,7 @@ _MODULE: dict[str, tuple[type, ...]] = {
     "batch": (int, type(None)),  # the most images that it takes, where the batch varies
     "file": (str,),
     "params": (dict,),
+    "layout": (dict, type(None)),  # of all convolutions: {"chosen", "given", "reason"}
     "layers": (list,),
     "functions": (list,),
     "planned_bytes": (int,),

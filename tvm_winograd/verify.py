@@ -22,8 +22,7 @@ from .errors import InputError, ModelError, UnsupportedError
 from .evaluate import Conv, evaluate
 from .frontend import Model, load_model
 from .frontend.weights import random_images
-from .passes.dense_to_conv import dense_to_conv
-from .passes.fold_batch_norm import fold_batch_norm
+from .passes.pipeline import network_in
 from .runtime import Runner
 from .shapes import ConvSpec, Epilogue
 from .tolerances import NETWORK_FLOOR, network_ratio, tolerance
@@ -216,8 +215,10 @@ def _check_layers(
     progress: Callable[[str], None],
 ) -> list[LayerResult]:
     """Each convolution of the network as it is lowered, on its real input rounded to its dtype."""
-    mod, params, _ = fold_batch_norm(model.mod, model.params)
-    folded, params = dense_to_conv(mod, params)
+    layout = runner.module["layout"]
+    if layout is None:
+        return []
+    mod, params = network_in(model.mod, model.params, layout["chosen"])
     entries = {layer["name"]: layer for layer in runner.module["layers"]}
     results = []
 
@@ -230,7 +231,7 @@ def _check_layers(
         algorithm = entry["algorithm"]
         results.append(LayerResult(name, algorithm, error, tolerance(spec, algorithm)))
 
-    evaluate(folded, params, inputs, conv=truth, on_conv=on_conv)
+    evaluate(mod, params, inputs, conv=truth, on_conv=on_conv)
     return results
 
 

@@ -15,10 +15,12 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
-    """--logs, --algorithm, --use, and the limits"""
+    """--logs, --algorithm, --layout, --use, and the limits"""
     add = parser.add_argument
     add("--logs", metavar="DIR", help="tuning tables, before the shipped ones")
     add("--algorithm", default="auto", help="for every convolution it applies to")
+    text = "of all maps inside (default: auto, the faster by estimate)"
+    add("--layout", default="auto", choices=("auto", "NCHW", "NHWC"), help=text)
     text = "for this convolution, or an error; may be repeated"
     add("--use", action="append", default=[], metavar="LAYER=ALGORITHM", help=text)
     add("--algorithms", default="auto", metavar="A,B", help="one of these, or an error")
@@ -42,7 +44,8 @@ def wishes_of(args: argparse.Namespace) -> Wishes:
         workspace=None if args.workspace_limit is None else parse_bytes(args.workspace_limit),
         deterministic=args.deterministic,
     )
-    return Wishes(args.logs, args.algorithm, limits, dict(map(_layer, args.use)))
+    layers = dict(map(_layer, args.use))
+    return Wishes(args.logs, args.algorithm, limits, layers, layout=args.layout)
 
 
 def parse_bytes(text: str) -> int:

@@ -42,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
         algorithm=wishes.algorithm,
         limits=wishes.limits,
         layers=wishes.layers,
+        layout=wishes.layout,
         labels=_labels(args.labels),
         compiler=args.compiler,
         ptx=not args.no_ptx,
@@ -74,6 +75,8 @@ def _print_module(module: dict[str, Any]) -> None:
     columns = ["layer", "convolution", "epilogue", "kernel", "source"]
     print_table(f"{module['name']}: {len(rows)} convolutions", columns, rows)
     workspace = max((layer["workspace_bytes"] for layer in module["layers"]), default=0)
+    if layout := module["layout"]:
+        print(f"layout {layout['chosen']} (given {layout['given']}): {layout['reason']}")
     print(
         f"activations and workspaces {_mib(module['planned_bytes'])}, "
         f"the largest layer's workspace {_mib(workspace)}"

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
 
     hardware = hardware_for(args.target, args.arch)
     model = load_model(args.model, batch=args.batch, weights=args.weights)
-    layers = inspect.layers_of(model, hardware, wishes_of(args))
+    layers, layout = inspect.choices_of(model, hardware, wishes_of(args))
     entries = inspect.describe(inspect.pick(layers, args.layer), hardware, args.what)
     if args.json:
         print_json(entries)
@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
         rows = [_row(entry["choice"]) for entry in entries]
         columns = ["layer", "convolution", "epilogue", "kernel", "source", "reason"]
         print_table(f"{args.model} for {hardware.arch}", columns, rows)
+        if layout:
+            print(f"layout {layout.chosen} (given {layout.given}): {layout.reason}")
     else:
         for entry in entries:
             print(f"# {entry['layer']}: {entry['function']}\n{entry[args.what]}")

@@ -1,7 +1,8 @@
 """The only file that knows the order of the passes.
 
-import     fold batch norm (and bias) into convolutions, decompose what is left; dense layers with
-           long sums become 1x1 convolutions
+import     transposes around convolutions cancel; fold batch norm (and bias) into convolutions,
+           decompose what is left; dense layers with long sums become 1x1 convolutions
+layout     the whole network to NCHW or NHWC, conversions at its ends
 convs      group each convolution with its epilogue, choose, lower to our PrimFuncs
 rest       legalise and fuse everything else
 schedules  ours first, then dlight or the plain CPU rule; workspaces become arguments
@@ -18,6 +19,8 @@ from tvm import relax
 
 from ..gpu import Hardware, make_target
 from .apply_schedules import apply_schedules
+from .choose_layout import Layout, choose_layout, to_layout
+from .convert_layout import cancel_transposes
 from .dense_to_conv import dense_to_conv
 from .fold_batch_norm import FoldReport, fold_batch_norm
 from .group_convs import group_convs
@@ -39,6 +42,7 @@ class Lowered:
     pass_config: dict[str, Any]
     notes: list[str]
     workspaces: dict[str, list[Workspace]]  # of each function
+    layout: Layout | None  # None: no convolutions
 
 
 def lower(
@@ -47,6 +51,9 @@ def lower(
     hardware: Hardware,
     choose: Chooser,
     dump: Dump = lambda phase, mod: None,
+    *,
+    layout: str = "auto",
+    estimate: Chooser | None = None,
 ) -> Lowered:
     """Run every phase on an imported network.
 
@@ -54,8 +61,17 @@ def lower(
         mod, params: as a frontend gives them (frontend.Model).
         choose: (layer name, spec, epilogue) -> Choice.
         dump: called with (phase, module) after each phase.
+        layout, estimate: see choose_layout; by default `choose` is asked.
     """
-    mod, params, layers, report = _lower_convs(mod, params, choose, dump)
+    dump("imported", mod)
+    mod, params, report = _fold(mod, params)
+    dump("folded", mod)
+    mod, params, decided = choose_layout(mod, params, hardware, estimate or choose, layout)
+    dump("layout", mod)
+    mod = group_convs(mod)
+    dump("grouped", mod)
+    mod, params, layers = lower_convs(mod, params, choose)
+    dump("lowered", mod)
     with make_target(hardware):
         mod = tvm.transform.Sequential(_legalize_passes())(mod)
     dump("legalized", mod)
@@ -66,28 +82,38 @@ def lower(
     dump("scheduled", mod)
     notes = [f"batch norm {name} is not folded: {why}" for name, why in report.left.items()]
     config = merge_pass_configs(layers)
-    return Lowered(mod, params, layers, functions, config, notes, workspaces)
+    if decided and decided.chosen != decided.given:
+        notes.append(f"layout {decided.chosen} instead of {decided.given}: {decided.reason}")
+    return Lowered(mod, params, layers, functions, config, notes, workspaces, decided)
 
 
-def choose_layers(mod: tvm.IRModule, params: Params, choose: Chooser) -> list[Layer]:
-    """Every convolution of an imported network with its choice; nothing is scheduled."""
-    return _lower_convs(mod, params, choose, lambda phase, mod: None)[2]
+def choose_layers(
+    mod: tvm.IRModule,
+    params: Params,
+    hardware: Hardware,
+    choose: Chooser,
+    *,
+    layout: str = "auto",
+    estimate: Chooser | None = None,
+) -> tuple[list[Layer], Layout | None]:
+    """Every convolution of an imported network with its choice, and the layout of all of them;
+    nothing is scheduled. Arguments as of `lower`."""
+    mod, params, _ = _fold(mod, params)
+    mod, params, decided = choose_layout(mod, params, hardware, estimate or choose, layout)
+    return lower_convs(group_convs(mod), params, choose)[2], decided
 
 
-def _lower_convs(
-    mod: tvm.IRModule, params: Params, choose: Chooser, dump: Dump
-) -> tuple[tvm.IRModule, Params, list[Layer], FoldReport]:
-    dump("imported", mod)
-    mod, params, report = fold_batch_norm(mod, params)
+def network_in(mod: tvm.IRModule, params: Params, layout: str) -> tuple[tvm.IRModule, Params]:
+    """An imported network with the very convolutions that are lowered in `layout`, in relax."""
+    mod, params, _ = _fold(mod, params)
+    return to_layout(mod, params, layout)
+
+
+def _fold(mod: tvm.IRModule, params: Params) -> tuple[tvm.IRModule, Params, FoldReport]:
+    mod, params, report = fold_batch_norm(cancel_transposes(mod, params), params)
     mod, params = dense_to_conv(mod, params)
     mod = tvm.transform.Sequential(_tidy_passes())(mod)
-    mod, params = fold_param_shapes(mod, params)
-    dump("folded", mod)
-    mod = group_convs(mod)
-    dump("grouped", mod)
-    mod, params, layers = lower_convs(mod, params, choose)
-    dump("lowered", mod)
-    return mod, params, layers, report
+    return *fold_param_shapes(mod, params), report
 
 
 def merge_pass_configs(layers: list[Layer]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ..select import choose
 from ..shapes import ConvSpec, Epilogue
 
 # Behind a convolution of the networks we know; a result holds for all of them.
-_USUAL = ("none", "bias", "relu", "bias+relu", "bias+residual+relu")
+_USUAL = ("none", "bias", "relu", "bias+relu", "bias+residual+relu", "bias+relu6")
 _MEASURED = "bias+relu"  # of a shape without a network
 
 
@@ -41,8 +41,11 @@ def is_shape(text: str) -> bool:
 
 def model_tasks(model: Model, hardware: Hardware) -> list[Task]:
     """The distinct convolutions of a model, in order, with their most frequent epilogue."""
-    layers = choose_layers(
-        model.mod, model.params, lambda name, spec, epilogue: choose(spec, epilogue, hardware)
+    layers, _ = choose_layers(
+        model.mod,
+        model.params,
+        hardware,
+        lambda name, spec, epilogue: choose(spec, epilogue, hardware),
     )
     by_spec: dict[ConvSpec, list[Layer]] = {}
     for layer in layers:
