@@ -15,6 +15,7 @@ from . import (
 KERNELS = (
     winograd_fused.KERNEL,
     winograd_f4.KERNEL,
+    winograd_fused.F4,
     implicit_gemm.KERNEL,
     implicit_gemm.IM2COL,
     depthwise.KERNEL,

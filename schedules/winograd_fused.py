@@ -25,18 +25,20 @@ from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import split, winograd
 
-from . import blocks, launch_bounds, winograd_fused_split
+from . import blocks, launch_bounds, winograd_fused_f4, winograd_fused_split
 from . import winograd_fused_output as output
 from .blocks import Block, Loop, Schedule
 from .kernel import Kernel
-from .winograd_fused_config import V_PAD, Fused, illegal
+from .winograd_fused_config import V_PAD, Fused, FusedF4, FusedTile, illegal
 from .winograd_fused_default import configs, default, portable, seconds, workspace
 from .winograd_fused_named import NAMED
 
 __all__ = [
+    "F4",
     "KERNEL",
     "NAMED",
     "Fused",
+    "FusedF4",
     "configs",
     "default",
     "illegal",
@@ -47,15 +49,19 @@ __all__ = [
 
 
 def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
-    """None, or why this kernel cannot compute `spec` on `hw`."""
-    if hw.kind != "cuda":
-        return f"a CUDA kernel, got a {hw.kind} target"
+    """None, or why the fused F(2x2) cannot compute `spec` on `hw`."""
+    return winograd.applies(spec) or illegal(portable(spec), spec, hw)
+
+
+def supports_f4(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
+    """None, or why the fused F(4x4) cannot compute `spec` on `hw`."""
     if reason := winograd.applies(spec):
         return reason
-    return illegal(portable(spec), spec, hw)
+    reasons = [illegal(tile, spec, hw) for tile in winograd_fused_f4.TILES]
+    return None if None in reasons else reasons[-1]
 
 
-def prim_func(spec: ConvSpec, epilogue: Epilogue, config: Fused) -> Any:
+def prim_func(spec: ConvSpec, epilogue: Epilogue, config: FusedTile) -> Any:
     """main(X, U[, B][, R], O), unscheduled."""
     if config.split_c > 1:
         func = split.prim_func(spec, epilogue, config.tiling, config.split_c)
@@ -64,7 +70,7 @@ def prim_func(spec: ConvSpec, epilogue: Epilogue, config: Fused) -> Any:
     return launch_bounds.require(func, "wino_Z", config.min_blocks)
 
 
-def schedule(sch: Schedule, config: Fused, gpu: Gpu) -> None:
+def schedule(sch: Schedule, config: FusedTile, gpu: Gpu) -> None:
     """Schedule `prim_func(spec, epilogue, config)` in place."""
     layout = str(sch.get(sch.get_sblock("wino_O")).annotations["layout"])
     if config.split_c > 1:
@@ -74,17 +80,17 @@ def schedule(sch: Schedule, config: Fused, gpu: Gpu) -> None:
     else:
         p_block, k_round, turn = output.bind(sch, config, layout)
         output.transform(sch, config, layout, k_round, turn)
-    step, channel = _gemm_tile(sch, config, p_block)
-    weights = _stage_operands(sch, config, step, channel)
+    step, product = _gemm_tile(sch, config, p_block)
+    weights = _stage_operands(sch, config, step, product)
     _input_transform(sch, config, layout, step)
     for block in weights:
         blocks.deal(sch, blocks.move(sch, block, step), config.warps, vector=config.copy)
     sch.decompose_reduction(sch.get_sblock("wino_M"), step)
-    _pipeline(sch, config, step, channel)
+    _pipeline(sch, config, step, product)
 
 
-def _gemm_tile(sch: Schedule, config: Fused, p_block: Loop) -> tuple[Loop, Loop]:
-    """M in registers, an outer product a channel; returns the loops (step, channel in step)."""
+def _gemm_tile(sch: Schedule, config: FusedTile, p_block: Loop) -> tuple[Loop, Loop]:
+    """M in registers, an outer product a channel; returns (step, the loop that loads operands)."""
     block = sch.get_sblock("wino_M")
     sch.set_scope(block, 0, "local")
     e, *part, kb, k1, k0, k2, pb, p1, p0, p2, c = blocks.move(sch, block, p_block)
@@ -93,17 +99,17 @@ def _gemm_tile(sch: Schedule, config: Fused, p_block: Loop) -> tuple[Loop, Loop]
     e = output.own(sch, config, e, k0, p0, [step, group, channel, *tile])
     sch.reorder(step, group, channel, e)
     blocks.unroll(sch, channel, e, *tile)
-    return step, channel
+    return step, e if config.by_point else channel
 
 
-def _stage_operands(sch: Schedule, config: Fused, step: Loop, channel: Loop) -> list[Block]:
+def _stage_operands(sch: Schedule, config: FusedTile, step: Loop, product: Loop) -> list[Block]:
     """Fragments to registers, U and V to shared memory; returns U's copies, last first."""
     m = sch.get_sblock("wino_M")
     fragments = [sch.cache_read(m, i, "local") for i in (0, 1)]
     shared = sch.cache_read(fragments[0], 0, "shared.dyn")
     sch.set_scope(sch.get_sblock("wino_V"), 0, "shared.dyn")
     for fragment in fragments:
-        *outer, vector = blocks.move(sch, fragment, channel)
+        *outer, vector = blocks.move(sch, fragment, product)
         blocks.unroll(sch, *outer)
         sch.vectorize(vector)
     if config.weights == "async":
@@ -111,46 +117,61 @@ def _stage_operands(sch: Schedule, config: Fused, step: Loop, channel: Loop) -> 
     return [shared, sch.cache_read(shared, 0, "local")]
 
 
-def _input_transform(sch: Schedule, config: Fused, layout: str, step: Loop) -> None:
-    """V = B^T d B: a thread a patch; patches are loaded apart, to be fetched a step ahead."""
+def _input_transform(sch: Schedule, config: FusedTile, layout: str, step: Loop) -> None:
+    """V = B^T d B: a thread a patch; patches are loaded apart, to be fetched a step ahead.
+
+    Where not every thread has one, TVM does not see it behind the deal: there B^T d would be
+    computed by all threads and patches of later steps be loaded. So B^T d is written into V's
+    block (nvcc computes each of its elements once), and patches are moved before V is dealt.
+    """
     v, t, d = (sch.get_sblock(name) for name in ("wino_V", "wino_T", "wino_D"))
     c, e, pb, p1, p0, p2 = blocks.move(sch, v, step)
+    if config.idle_threads:
+        sch.compute_inline(t)
+        patch = blocks.move(sch, d, step)
     turn = _deal_patches(sch, config, layout, c, [pb, p1, p0], p2, [e])
     sch.unroll(e)
     sch.storage_align(v, 0, 0, 32, V_PAD)
-    blocks.unroll(sch, *blocks.move(sch, t, turn))
-    c, p, a, b = blocks.move(sch, d, step)
+    if not config.idle_threads:
+        blocks.unroll(sch, *blocks.move(sch, t, turn))
+        sch.set_scope(t, 0, "local")
+        patch = blocks.move(sch, d, step)
+    c, p, a, b = patch
     p, p2 = sch.split(p, [None, config.fragment])
     _deal_patches(sch, config, layout, c, [p], p2, [a, b])
     blocks.unroll(sch, a, b)
-    for block in (t, d):
-        sch.set_scope(block, 0, "local")
+    sch.set_scope(d, 0, "local")
 
 
 def _deal_patches(
-    sch: Schedule, config: Fused, layout: str, c: Loop, p: list[Loop], p2: Loop, inner: list[Loop]
+    sch: Schedule,
+    config: FusedTile,
+    layout: str,
+    c: Loop,
+    p: list[Loop],
+    p2: Loop,
+    inner: list[Loop],
 ) -> Loop:
     """The patches of a step to threads, lanes along contiguous memory; returns the innermost turn.
 
     NHWC: lanes along channels of 4 neighbouring tiles. A thread's patches differ in the channel
     only: TVM keeps them in one array, whose shape is the bounding box of their indices.
     """
-    turns = max(1, config.bc * config.bp // config.threads)
-    outer, c = sch.split(c, [turns, None])
+    outer, c = sch.split(c, [config.patches, None])
     patch = [*p, c, p2] if layout == "NHWC" else [c, *p, p2]
     sch.reorder(outer, *patch, *inner)
     return blocks.deal(sch, patch, config.warps, outer=[outer])
 
 
-def _pipeline(sch: Schedule, config: Fused, step: Loop, channel: Loop) -> None:
+def _pipeline(sch: Schedule, config: FusedTile, step: Loop, product: Loop) -> None:
     """Overlap step i + 1's global loads with step i's arithmetic.
 
     The statements of a step are: load patches, transform them, copy U (two copies if through
     registers), multiply. Patches are transformed (their loads were a step ago), then loaded anew.
-    A channel's are: load U's fragment, V's, multiply.
+    A product's (of a channel, or a channel's point) are: load U's fragment, V's, multiply.
     """
     if config.fragments > 1:
-        _annotate(sch, channel, [0, 0, 1], [0, 1, 2])
+        _annotate(sch, product, [0, 0, 1], [0, 1, 2])
     multiply = config.buffers  # the stage: one later, and operands are written ahead
     if config.weights == "async":
         _annotate(sch, step, [0, 1, 0, multiply], [1, 0, 2, 3])
@@ -165,19 +186,34 @@ def _annotate(sch: Schedule, loop: Loop, stage: list[int], order: list[int]) -> 
     sch.annotate(loop, "software_pipeline_order", order)
 
 
-KERNEL = Kernel(
+def _kernel(config: type, **fields: Any) -> Kernel:
+    return Kernel(
+        target="cuda",
+        config=config,
+        illegal=illegal,
+        prim_func=prim_func,
+        schedule=schedule,
+        pack_weights=lambda w, spec, config: winograd.pack_weights(w, spec, config.tiling),
+        weight_func=lambda spec, config: winograd.weight_func(spec, config.tiling),
+        pass_config=blocks.ASYNC_COPY,
+        workspace=workspace,
+        **fields,
+    )
+
+
+KERNEL = _kernel(
+    Fused,
     name="winograd-f2-fused",
     algorithm="winograd-f2",
-    target="cuda",
-    config=Fused,
     supports=supports,
-    illegal=illegal,
     configs=configs,
-    prim_func=prim_func,
-    schedule=schedule,
-    pack_weights=lambda w, spec, config: winograd.pack_weights(w, spec, config.tiling),
-    weight_func=lambda spec, config: winograd.weight_func(spec, config.tiling),
-    pass_config=blocks.ASYNC_COPY,
     seconds=seconds,
-    workspace=workspace,
+)
+F4 = _kernel(
+    FusedF4,
+    name="winograd-f4-fused",
+    algorithm="winograd-f4",
+    supports=supports_f4,
+    configs=winograd_fused_f4.configs,
+    not_worth=lambda spec, hw: "the fused F(4x4) is taken from a tuning log, or by its config",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec
@@ -12,19 +13,21 @@ from tvm_winograd.te.common import ceil_div
 from . import blocks
 from .register_tile import RegisterTile
 
-_POINTS = 16  # (eps, nu) pairs of F(2x2, 3x3)
-MAX_PARTS = 16  # of C, all in a thread of the second kernel at once; more never won (H200)
+SUMMED = 64  # words of parts that a thread of the second kernel holds; more never won (H200)
 V_PAD = 4  # words a channel of V, so that lanes along channels (NHWC) meet different banks
+SCHEDULERS = 4  # of an SM, each with a quarter of its registers
 PREFETCH = ("before", "after", "off")
 
 
 @dataclass(frozen=True)
-class Fused(RegisterTile):
-    """Sizes of one block and one thread, and how data moves.
+class FusedTile(RegisterTile):
+    """Sizes of one block and one thread, and how data moves: what F(2x2) and F(4x4) share.
 
     Fields whose comment has no figure are there to show what the default is worth:
     benchmarks/ablation.py has a variant for each.
     """
+
+    m: ClassVar[int]  # F(m x m, 3 x 3)
 
     bk: int = 64  # filters a block
     bp: int = 32  # output tiles a block
@@ -43,8 +46,8 @@ class Fused(RegisterTile):
     unroll: int = 8
     # Parts of C, on blockIdx.z: each computes its own output tiles, a second kernel sums them.
     split_c: int = 1
-    # (eps, nu) a thread. With 2 of 8x8 accumulators a channel takes 8 shared loads of 16 bytes, with
-    # 1 of 16x8 it takes 6.
+    # (eps, nu) a thread. With 2 of 8x8 accumulators a channel takes 8 shared loads of 16 bytes,
+    # with 1 of 16x8 it takes 6.
     points: int = 1
     # Where the next step's global loads stand: "before" this step's arithmetic, "after" it
     # (openCNN's algorithm 1; the compiler may move them), or "off": in the next step.
@@ -67,21 +70,46 @@ class Fused(RegisterTile):
     min_blocks: int = 0
 
     @property
+    def all_points(self) -> int:
+        """(eps, nu) pairs of a tile."""
+        return (self.m + 2) ** 2
+
+    @property
+    def max_parts(self) -> int:
+        """Of C, all in a thread of the second kernel at once."""
+        return SUMMED // self.m**2
+
+    @property
     def lane_e(self) -> int:
         """(eps, nu) pairs of a warp, one a lane."""
         return blocks.WARP // (self.lane_k * self.lane_p)
 
     @property
     def threads(self) -> int:
-        return _POINTS // self.points * self.lane_k * self.lane_p
+        return self.all_points // self.points * self.lane_k * self.lane_p
 
     @property
     def warps(self) -> int:
         return self.threads // blocks.WARP
 
     @property
+    def by_point(self) -> bool:
+        """A thread loads its operands point by point, not all of a channel at once."""
+        return self.points > 2
+
+    @property
     def accumulators(self) -> int:
         return self.points * self.tk * self.tp
+
+    @property
+    def patches(self) -> int:
+        """Input patches a thread and step, at most."""
+        return ceil_div(self.bc * self.bp, self.threads)
+
+    @property
+    def idle_threads(self) -> bool:
+        """Some threads have no patch."""
+        return self.patches * self.threads != self.bc * self.bp
 
     @property
     def every_second(self) -> bool:
@@ -111,25 +139,50 @@ class Fused(RegisterTile):
     def shared_bytes(self) -> int:
         """Of the kernel: U and V of the main loop, or M's rounds, which take their place."""
         u_buffers = self.buffers + (self.weights == "async")
-        u = u_buffers * self.bc * _POINTS * self.bk
-        v = self.buffers * self.bc * (_POINTS * self.bp + V_PAD)
+        u = u_buffers * self.bc * self.all_points * self.bk
+        v = self.buffers * self.bc * (self.all_points * self.bp + V_PAD)
         filters = self.bk // self.rounds
         if self.relaid:
             pad = 0 if self.compact else self.skew
             m = filters * self.bp + filters // self.beside * pad
         else:
             m = max(filters * (self.bp + 4), filters * self.bp + self.lane_k * self.skew)
-        return 4 * max(u + v, self.m_buffers * _POINTS * m)
+        return 4 * max(u + v, self.m_buffers * self.all_points * m)
 
     @property
     def tiling(self) -> winograd.Tiling:
         width = self.fragment
         k_tile = (self.tk // width, self.lane_k, width)
         p_tile = (self.tp // width, self.lane_p, width)
-        return winograd.Tiling(2, k_tile, p_tile, self.bc * self.split_c, channel_outer=True)
+        return winograd.Tiling(self.m, k_tile, p_tile, self.bc * self.split_c, channel_outer=True)
 
 
-def illegal(config: Fused, spec: ConvSpec, hw: Hardware) -> str | None:
+@dataclass(frozen=True)
+class Fused(FusedTile):
+    """F(2x2, 3x3)."""
+
+    m = 2
+
+
+@dataclass(frozen=True)
+class FusedF4(FusedTile):
+    """F(4x4, 3x3): 12 warps, three a scheduler, with three of the 36 points each.
+
+    A warp a point (9 warps of 4 points in lanes, 18 of 2) would give one scheduler more work than
+    the others, and all threads the registers that it can give: 168, 96.
+    """
+
+    m = 4
+    bk: int = 32
+    tk: int = 8
+    tp: int = 4
+    lanes: str = "ppkkp"
+    points: int = 3
+    rounds: int = 2
+    min_blocks: int = 1  # not said, ptxas spills two registers of 168
+
+
+def illegal(config: FusedTile, spec: ConvSpec, hw: Hardware) -> str | None:
     """None, or why `config` cannot run `spec` on `hw`."""
     if not isinstance(hw, Gpu):
         return f"a CUDA kernel, got a {hw.kind} target"
@@ -141,7 +194,10 @@ def illegal(config: Fused, spec: ConvSpec, hw: Hardware) -> str | None:
         return f"{config.shared_bytes} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
     needed = config.accumulators + _other_registers(config)
     threads = config.threads * max(1, config.min_blocks)
-    available = min(hw.max_registers, hw.registers_per_sm // threads)
+    each = (
+        ceil_div(threads, SCHEDULERS * hw.warp) * SCHEDULERS * hw.warp
+    )  # of the fullest scheduler
+    available = min(hw.max_registers, hw.registers_per_sm // each)
     if needed > available:
         return f"about {needed} registers a thread; {threads} threads may have {available}"
     if (kb := winograd.sizes(spec, config.tiling).kb) > 65535:
@@ -149,10 +205,10 @@ def illegal(config: Fused, spec: ConvSpec, hw: Hardware) -> str | None:
     return _bad_split(config, spec) if config.split_c > 1 else None
 
 
-def _bad_split(config: Fused, spec: ConvSpec) -> str | None:
+def _bad_split(config: FusedTile, spec: ConvSpec) -> str | None:
     """None, or why C of `spec` cannot be split like that."""
-    if config.split_c > MAX_PARTS:
-        return f"split_c={config.split_c}: a thread sums at most {MAX_PARTS} parts"
+    if config.split_c > config.max_parts:
+        return f"split_c={config.split_c}: a thread sums at most {config.max_parts} parts"
     if config.tiles > 1:
         return f"tiles={config.tiles}: with split_c a thread stores one tile, 16 bytes, at once"
     steps = ceil_div(spec.c, config.bc)
@@ -164,19 +220,22 @@ def _bad_split(config: Fused, spec: ConvSpec) -> str | None:
     return None
 
 
-def _malformed(config: Fused) -> str | None:
+def _malformed(config: FusedTile) -> str | None:
     """None, or why the sizes of `config` do not fit each other, whatever the GPU."""
     if reason := config.malformed_tile("bc", "rounds", "unroll", "split_c"):
         return reason
-    if config.points not in (1, 2, 4):
-        return f"points={config.points}: 1, 2 or 4 (eps, nu) a thread"
+    allowed = [n for n in (1, 2, 3, 4, 6) if config.all_points % n == 0]
+    if config.points not in allowed:
+        return f"points={config.points}: {', '.join(map(str, allowed))} (eps, nu) a thread"
+    if config.bc % config.patches:
+        return f"bc={config.bc}: channels for {config.patches} turns of a step's patches"
     want = [config.lane_e, config.lane_k, config.lane_p]
     if [2 ** config.lanes.count(ch) for ch in "ekp"] != want or len(config.lanes) != 5:
         return f"lanes={config.lanes!r}: 5 bits for e, k, p = {want[0]}, {want[1]}, {want[2]}"
     for name in ("copy", "fragment", "stores"):
         if (words := getattr(config, name)) not in (1, 2, 4):
             return f"{name}={words}: 1, 2 or 4 words"
-    if config.bc * _POINTS * config.bk % (config.copy * config.threads):
+    if config.bc * config.all_points * config.bk % (config.copy * config.threads):
         return f"bc={config.bc}: {config.threads} threads cannot share a step's weights evenly"
     if config.bc % config.unroll:
         return f"unroll={config.unroll} does not divide bc={config.bc}"
@@ -186,9 +245,11 @@ def _malformed(config: Fused) -> str | None:
     return _bad_pipeline(config)
 
 
-def _bad_pipeline(config: Fused) -> str | None:
+def _bad_pipeline(config: FusedTile) -> str | None:
     if config.weights not in ("async", "registers"):
         return f'weights={config.weights!r}: "async" or "registers"'
+    if config.weights == "registers" and config.m > 2:
+        return 'weights="registers": a thread\'s share of 36 points is no array; F(4x4) has "async"'
     if config.prefetch not in PREFETCH:
         return f"prefetch={config.prefetch!r}: there are {', '.join(PREFETCH)}"
     if config.prefetch != "before" and config.weights == "async":
@@ -202,7 +263,7 @@ def _bad_pipeline(config: Fused) -> str | None:
     return None
 
 
-def _bad_output(config: Fused, layout: str) -> str | None:
+def _bad_output(config: FusedTile, layout: str) -> str | None:
     """None, or why M cannot go through shared memory like that."""
     outer, width = config.tk // config.fragment, config.fragment
     if outer % config.rounds and (config.rounds % outer or width % (config.rounds // outer)):
@@ -226,9 +287,10 @@ def _bad_output(config: Fused, layout: str) -> str | None:
     return None
 
 
-def _other_registers(config: Fused) -> int:
+def _other_registers(config: FusedTile) -> int:
     """Beside the accumulators: fragments, data in flight, addresses (ptxas, sm_75 to sm_120)."""
-    patches = ceil_div(config.bc * config.bp, config.threads) * _POINTS
-    weights = ceil_div(config.bc * _POINTS * config.bk, config.threads)
+    patches = config.patches * config.all_points
+    weights = ceil_div(config.bc * config.all_points * config.bk, config.threads)
     in_flight = patches + (weights if config.weights == "registers" else 0)
-    return config.points * (config.tk + config.tp) + in_flight + 24
+    operands = (1 if config.by_point else config.points) * (config.tk + config.tp)
+    return operands + in_flight + 24

@@ -9,7 +9,7 @@ from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
-from .winograd_fused_config import MAX_PARTS, Fused, illegal
+from .winograd_fused_config import Fused, FusedTile, illegal
 from .winograd_fused_named import NAMED
 
 # Largest reuse first: what the default chooses from.
@@ -54,17 +54,17 @@ def default(spec: ConvSpec, gpu: Gpu) -> Fused:
     if largest:
         z = winograd.sizes(spec, largest[0].tiling)
         if z.kb * z.pb >= _FILL * gpu.sms:
-            return min(largest, key=lambda c: _cost(c, spec, gpu))  # few channels: thin steps
+            return min(largest, key=lambda c: cost(c, spec, gpu))  # few channels: thin steps
     best = [found for tile in LADDER for found in _split(tile, spec, gpu)[:1]]
-    return min(best, key=lambda c: _cost(c, spec, gpu), default=portable(spec))
+    return min(best, key=lambda c: cost(c, spec, gpu), default=portable(spec))
 
 
 def seconds(config: Fused, spec: ConvSpec, gpu: Gpu) -> float:
     """Estimated time."""
-    return _cost(config, spec, gpu) * _STEP_CLOCKS / gpu.hertz
+    return cost(config, spec, gpu) * _STEP_CLOCKS / gpu.hertz
 
 
-def workspace(config: Fused, spec: ConvSpec) -> int:
+def workspace(config: FusedTile, spec: ConvSpec) -> int:
     """Bytes of the parts' output tiles."""
     z = winograd.sizes(spec, config.tiling)
     outputs = z.kb * z.bk * z.pb * z.bp * config.tiling.m**2
@@ -87,11 +87,11 @@ def _split(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
     """`tile` with C whole and in parts of 1, 2, 3, ... steps, each once, cheapest first."""
     steps = ceil_div(spec.c, tile.bc)
     parts = sorted({ceil_div(steps, each) for each in range(1, steps + 1)})
-    ways = [_variants(replace(tile, split_c=s), spec, gpu) for s in parts if s <= MAX_PARTS]
-    return sorted((w[0] for w in ways if w), key=lambda c: _cost(c, spec, gpu))
+    ways = [_variants(replace(tile, split_c=s), spec, gpu) for s in parts if s <= tile.max_parts]
+    return sorted((w[0] for w in ways if w), key=lambda c: cost(c, spec, gpu))
 
 
-def _cost(config: Fused, spec: ConvSpec, gpu: Gpu) -> float:
+def cost(config: FusedTile, spec: ConvSpec, gpu: Gpu) -> float:
     """Estimated time in steps of the first tile of the ladder."""
     z = winograd.sizes(spec, config.tiling)
     blocks_of_an_sm = ceil_div(z.kb * z.pb * config.split_c, gpu.sms)
@@ -105,7 +105,7 @@ def _cost(config: Fused, spec: ConvSpec, gpu: Gpu) -> float:
     return steps * step + ceil_div(blocks_of_an_sm, resident) + after
 
 
-def _work(config: Fused) -> float:
+def _work(config: FusedTile) -> float:
     """Of a block's step: multiplications, and the loads of fragments that they take."""
     loads = 1 / config.tk + 1 / config.tp
     return config.bk * config.bp * config.bc * (1 + 2 * loads)

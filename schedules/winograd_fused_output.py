@@ -20,10 +20,10 @@ from tvm_winograd.te.common import mixed_radix, product
 
 from . import blocks
 from .blocks import Block, Loop, Schedule
-from .winograd_fused_config import Fused
+from .winograd_fused_config import FusedTile
 
 
-def own(sch: Schedule, config: Fused, e: Loop, k0: Loop, p0: Loop, inner: list[Loop]) -> Loop:
+def own(sch: Schedule, config: FusedTile, e: Loop, k0: Loop, p0: Loop, inner: list[Loop]) -> Loop:
     """Bind the owners of M, (eps, nu) to warps and the rest to lanes, around `inner`.
 
     Returns the loop over a thread's own (eps, nu).
@@ -35,7 +35,9 @@ def own(sch: Schedule, config: Fused, e: Loop, k0: Loop, p0: Loop, inner: list[L
     return e_own
 
 
-def split_rounds(sch: Schedule, config: Fused, k1: Loop, k2: Loop) -> tuple[list[Loop], Loop, Loop]:
+def split_rounds(
+    sch: Schedule, config: FusedTile, k1: Loop, k2: Loop
+) -> tuple[list[Loop], Loop, Loop]:
     """(the loops over rounds, what is left of k1 and k2)."""
     outer = config.tk // config.fragment
     k1_round, k1 = sch.split(k1, [min(config.rounds, outer), None])
@@ -45,7 +47,7 @@ def split_rounds(sch: Schedule, config: Fused, k1: Loop, k2: Loop) -> tuple[list
     return [k1_round, k2_round], k1, k2
 
 
-def bind(sch: Schedule, config: Fused, layout: str) -> tuple[Loop, Loop, Loop]:
+def bind(sch: Schedule, config: FusedTile, layout: str) -> tuple[Loop, Loop, Loop]:
     """Output tiles to blocks, rounds and threads; returns (p block, k round, turn).
 
     Lanes run along what is contiguous in memory: tiles, or filters in NHWC.
@@ -68,11 +70,19 @@ def bind(sch: Schedule, config: Fused, layout: str) -> tuple[Loop, Loop, Loop]:
     sch.bind(k_block, "blockIdx.y")
     turn = blocks.deal(sch, inner, config.warps)
     blocks.unroll(sch, k_round)
-    _store(sch, block, layout, mine, i, j)
+    _store(sch, config, block, layout, mine, i, j)
     return p_block, k_round, turn
 
 
-def _store(sch: Schedule, block: Block, layout: str, mine: list[Loop], i: Loop, j: Loop) -> None:
+def _store(
+    sch: Schedule,
+    config: FusedTile,
+    block: Block,
+    layout: str,
+    mine: list[Loop],
+    i: Loop,
+    j: Loop,
+) -> None:
     """A thread's elements of the output, neighbours in memory at once where none is guarded."""
     shape = [int(extent) for extent in sch.get(block).writes[0].source.ty.shape]
     width = shape[-1]
@@ -80,19 +90,19 @@ def _store(sch: Schedule, block: Block, layout: str, mine: list[Loop], i: Loop, 
         _, h, w, n = shape
         sch.reorder(i, j, *mine)
         blocks.unroll(sch, i, j)
-        whole = h % 2 == 0 and w % 2 == 0 and n % blocks.extent(sch, mine[0]) == 0
+        whole = h % config.m == 0 and w % config.m == 0 and n % blocks.extent(sch, mine[0]) == 0
         (sch.vectorize if whole else sch.unroll)(mine[0])
         return
-    if mine and layout == "NCHW" and width % 4 == 0:
+    if mine and layout == "NCHW" and config.m == 2 and width % 4 == 0:
         sch.reorder(i, *mine, j)
         j = sch.fuse(*mine, j)
     else:
         blocks.unroll(sch, *mine)
     blocks.unroll(sch, i)
-    (sch.vectorize if layout == "NCHW" and width % 2 == 0 else sch.unroll)(j)
+    (sch.vectorize if layout == "NCHW" and width % config.m == 0 else sch.unroll)(j)
 
 
-def transform(sch: Schedule, config: Fused, layout: str, k_round: Loop, turn: Loop) -> None:
+def transform(sch: Schedule, config: FusedTile, layout: str, k_round: Loop, turn: Loop) -> None:
     """A^T M A in registers; M comes out of shared memory, where its owners put it each round."""
     for name in ("wino_Y", "wino_Z"):
         block = sch.get_sblock(name)
@@ -116,7 +126,7 @@ def transform(sch: Schedule, config: Fused, layout: str, k_round: Loop, turn: Lo
         sch.annotate(k_round, "software_pipeline_order", [0, 1])
 
 
-def _stored(sch: Schedule, config: Fused, p1: Loop, p2: Loop) -> tuple[list[Loop], Loop]:
+def _stored(sch: Schedule, config: FusedTile, p1: Loop, p2: Loop) -> tuple[list[Loop], Loop]:
     """(loops over the stores of a thread's tiles, the loop over the words of one)."""
     if config.every_second:
         p2, other = sch.split(p2, [2, 2])
@@ -127,7 +137,7 @@ def _stored(sch: Schedule, config: Fused, p1: Loop, p2: Loop) -> tuple[list[Loop
     return [p1], p2
 
 
-def _arrange(sch: Schedule, config: Fused, layout: str, shared: Block, part: int) -> None:
+def _arrange(sch: Schedule, config: FusedTile, layout: str, shared: Block, part: int) -> None:
     """The layout of M in shared memory. `part`: dimensions between e and the block of filters."""
     if config.relaid:
         sch.transform_layout(
@@ -142,7 +152,7 @@ def _arrange(sch: Schedule, config: Fused, layout: str, shared: Block, part: int
         sch.storage_align(shared, 0, axis, min(row, blocks.WARP), pad)
 
 
-def _relaid(config: Fused, part: int) -> Any:
+def _relaid(config: FusedTile, part: int) -> Any:
     """Index map of M: (e, .., kb, k1, k0, k2, pb, p1, p0, p2) to rows of a group's stores."""
     low, stores = config.lane_k // config.beside, config.stores
     tiles = [config.tp // config.fragment, config.lane_p]

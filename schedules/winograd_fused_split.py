@@ -1,9 +1,9 @@
 """C in parts: what the fused kernel does instead of storing the output, and the kernel behind it.
 
-    kernel 1   grid (p block, k block, part)    output tiles of a part -> workspace, 16 bytes a tile
+    kernel 1   grid (p block, k block, part)    output tiles of a part -> workspace, by 16 bytes
     kernel 2   a thread a tile                  sum over the parts, epilogue, store
 
-The workspace (S, K, P, 4) is a buffer of the function: TVM takes it from the device's workspace
+The workspace (S, K, P, m * m) is a buffer of the function: TVM takes it from the device's workspace
 pool on the host, once a call.
 """
 
@@ -19,12 +19,12 @@ from .blocks import Loop, Schedule
 from .winograd_fused_output import split_rounds
 
 if TYPE_CHECKING:
-    from .winograd_fused_config import Fused
+    from .winograd_fused_config import FusedTile
 
 _SUM_WARPS = 4  # of a block of the second kernel, fewer if that gives every SM a block
 
 
-def bind_parts(sch: Schedule, config: Fused) -> tuple[Loop, Loop, Loop]:
+def bind_parts(sch: Schedule, config: FusedTile) -> tuple[Loop, Loop, Loop]:
     """Kernel 1's store, whole tiles to the workspace; returns (p block, k round, turn).
 
     Lanes run along the tiles, in which the workspace is contiguous, whatever the output's layout.
@@ -39,7 +39,7 @@ def bind_parts(sch: Schedule, config: Fused) -> tuple[Loop, Loop, Loop]:
         sch.bind(loop, axis)
     turn = blocks.deal(sch, tile, config.warps)
     blocks.unroll(sch, k_round)
-    sch.vectorize(sch.fuse(i, j))
+    _sixteen_bytes(sch, i, j)
     return p_block, k_round, turn
 
 
@@ -67,11 +67,21 @@ def sum_parts(sch: Schedule, gpu: Gpu, layout: str) -> None:
     sch.bind(block, axis)
     turn = blocks.deal(sch, [inner], warps)
     blocks.unroll(sch, i)
-    (sch.vectorize if layout == "NCHW" and width % 2 == 0 else sch.unroll)(j)
+    whole = layout == "NCHW" and width % blocks.extent(sch, j) == 0
+    (sch.vectorize if whole else sch.unroll)(j)
     parts = sch.cache_read(total, 0, "local")
     loops = blocks.move(sch, total, turn)
     sch.set_scope(total, 0, "local")
     blocks.unroll(sch, *loops)
     *loops, i, j = blocks.move(sch, parts, turn)
     blocks.unroll(sch, *loops)
-    sch.vectorize(sch.fuse(i, j))
+    _sixteen_bytes(sch, i, j)
+
+
+def _sixteen_bytes(sch: Schedule, i: Loop, j: Loop) -> None:
+    """An m x m tile of the workspace, 4 words an access."""
+    if blocks.extent(sch, j) == 2:
+        j = sch.fuse(i, j)
+    else:
+        sch.unroll(i)
+    sch.vectorize(j)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from convs import FULL, expected, poison, random_arrays
-from tvm_winograd.schedules.kernel import Kernel
+from tvm_winograd.schedules.kernel import Kernel, config_dict
 
 from tvm_winograd import build, nvrtc, reference
 from tvm_winograd.gpu import Gpu, gpu_for
@@ -70,10 +71,14 @@ def compiled(
     return _COMPILED[key]
 
 
-def check_bounds(spec: ConvSpec, algorithm: str) -> None:
-    """The chosen kernel for sm_90 runs between unreadable pages, and is right."""
+def check_bounds(
+    spec: ConvSpec, algorithm: str, kernel: Kernel | None = None, config: Any = None
+) -> None:
+    """The chosen kernel for sm_90 (or this one) runs between unreadable pages, and is right."""
     command = [sys.executable, str(HERE / "guarded.py"), spec.key(), FULL.key(), "sm_90", algorithm]
+    if kernel is not None:
+        command += [kernel.name, json.dumps(config_dict(config))]
     done = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
     assert done.returncode == 0, f"exit {done.returncode} (-11: outside)\n{done.stderr[-2000:]}"
-    chosen = choose(spec, FULL, SM90, algorithm=algorithm)
+    chosen = choose(spec, FULL, SM90, algorithm=algorithm, config=config)
     assert float(done.stdout) <= tolerance(spec, chosen.algorithm)

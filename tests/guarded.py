@@ -1,4 +1,6 @@
-"""A GPU kernel and its packing on the CPU between unreadable pages: KEY EPILOGUE ARCH ALGORITHM
+"""A GPU kernel and its packing on the CPU between unreadable pages.
+
+KEY EPILOGUE ARCH ALGORITHM [KERNEL CONFIG], the config as JSON.
 
 Every array lies against a page that kills the process when it is touched, once at its start and
 once at its end. Prints the relative error.
@@ -7,6 +9,7 @@ once at its end. Prints the relative error.
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import sys
 
@@ -14,6 +17,7 @@ import numpy as np
 import tvm
 import tvm_ffi
 from convs import expected, poison, random_arrays
+from tvm_winograd.schedules import KERNELS
 
 from tvm_winograd import ConvSpec, Epilogue, reference
 from tvm_winograd.conv import hardware_for, scheduled
@@ -39,10 +43,14 @@ def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
     return out
 
 
-def main(key: str, epilogue_key: str, arch: str, algorithm: str) -> None:
+def main(
+    key: str, epilogue_key: str, arch: str, algorithm: str, name: str = "", values: str = "{}"
+) -> None:
     spec, epilogue = ConvSpec.from_key(key), Epilogue.from_key(epilogue_key)
     hardware = hardware_for("cuda", arch)
-    choice = choose(spec, epilogue, hardware, algorithm=algorithm)
+    given = [k.make_config(json.loads(values)) for k in KERNELS if k.name == name]
+    config = given[0] if given else None
+    choice = choose(spec, epilogue, hardware, algorithm=algorithm, config=config)
     mod, _ = scheduled(spec, epilogue, hardware, choice)
     run = tvm.compile(serialise(mod), target="llvm")
     arrays = random_arrays(spec, epilogue)

@@ -11,7 +11,6 @@ from test_winograd_fused import launch_shared_bytes
 from tvm_winograd.schedules import winograd_fused as fused
 from tvm_winograd.schedules.kernel import config_dict
 from tvm_winograd.schedules.winograd_fused import KERNEL, Fused
-from tvm_winograd.schedules.winograd_fused_config import MAX_PARTS
 
 from tvm_winograd.cubin import resources
 from tvm_winograd.gpu import GPUS, gpu_for
@@ -138,7 +137,7 @@ def test_one_part_is_the_plain_kernel() -> None:
         (Fused(split_c=14), dataclasses.replace(SMALL, c=104), "leave a part empty"),
         (Fused(split_c=15), SMALL, "32 steps of 8 channels"),
         (Fused(split_c=2), dataclasses.replace(SMALL, c=8), "1 steps"),
-        (Fused(split_c=MAX_PARTS + 1), dataclasses.replace(SMALL, c=8192), "sums at most"),
+        (Fused(split_c=Fused().max_parts + 1), dataclasses.replace(SMALL, c=8192), "sums at most"),
         (Fused(split_c=16), ConvSpec(n=40, c=128, h=256, w=256, k=64), "32-bit"),
     ],
 )

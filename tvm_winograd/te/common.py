@@ -58,22 +58,38 @@ def linear(row: Sequence[Fraction], term: Callable[[int], Expr], dtype: str) -> 
     return tirx.const(0.0, dtype) if out is None else out
 
 
+def even_odd(row: Sequence[Fraction], term: Callable[[int], Expr], dtype: str) -> Expr:
+    """`linear` as even + c * odd terms, so that rows of points p and -p share both parts.
+
+    In B^T they differ in the sign of c only: 12 operations for six rows of F(4, 3) instead of 18.
+    """
+    even, odd = (
+        [c if j % 2 == side else Fraction(0) for j, c in enumerate(row)] for side in (0, 1)
+    )
+    if min(sum(map(bool, even)), sum(map(bool, odd))) < 2:
+        return linear(row, term, dtype)
+    c = next(value for value in reversed(odd) if value)
+    parts = [linear(even, term, dtype), linear([value / c for value in odd], term, dtype)]
+    return linear([Fraction(1), c], lambda j: parts[j], dtype)
+
+
 def select_row(
     rows: Sequence[Sequence[Fraction]],
     i: Expr,
     term: Callable,
     dtype: str,
     choose: Callable[[Expr, Expr, Expr], Expr] = tirx.Select,
+    combine: Callable[[Sequence[Fraction], Callable, str], Expr] = linear,
 ) -> Expr:
-    """linear(rows[i], term) for a loop variable i: vanishes to one row once i is unrolled.
+    """combine(rows[i], term) for a loop variable i: vanishes to one row once i is unrolled.
 
     Args:
         choose: tirx.if_then_else if i is not unrolled. A Select runs the loads of every branch,
             and TVM simplifies the indices of each as if its own condition held: out of bounds.
     """
-    out = linear(rows[-1], term, dtype)
+    out = combine(rows[-1], term, dtype)
     for a in range(len(rows) - 2, -1, -1):
-        out = choose(i == a, linear(rows[a], term, dtype), out)
+        out = choose(i == a, combine(rows[a], term, dtype), out)
     return out
 
 

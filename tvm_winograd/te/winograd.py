@@ -231,15 +231,18 @@ def input_transform(
 
     d = te.compute(patch, load, name="wino_D")
 
+    def transformed(i: Expr, term: Callable[[int], Expr]) -> Expr:
+        return common.select_row(t.bt, i, term, "float32", combine=common.even_odd)
+
     def columns(c: Expr, p: Expr, a: Expr, b: Expr) -> Expr:
-        return common.select_row(t.bt, a, lambda j: d[c, p, j, b].astype("float32"), "float32")
+        return transformed(a, lambda j: d[c, p, j, b].astype("float32"))
 
     bt_d = te.compute(patch, columns, name="wino_T")
 
     def compute(*index: Expr) -> Expr:
         c, e, p = _unpack(index, tiling, tiling.p_tile, z.bp)
         row, col = e // t.alpha, e % t.alpha
-        return common.select_row(t.bt, col, lambda j: bt_d[c, p, row, j], "float32")
+        return transformed(col, lambda j: bt_d[c, p, row, j])
 
     e = t.alpha**2
     outer = (z.c_pad, e, z.pb) if tiling.channel_outer else (e, z.pb, z.c_pad)
