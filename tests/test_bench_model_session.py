@@ -78,6 +78,7 @@ def test_missing_providers(monkeypatch):
     [
         (["--providers", "cublas"], "provider 'cublas': there are ours, ours-kernels, torch"),
         (["--batch", "0"], "batch 0"),
+        (["--jobs", "0"], "--jobs 0: at least one"),
         (["--json", "rows.txt"], ".json or .csv"),
         (["--workspace-limit", "much"], "a number of bytes is needed"),
         (["--use", "conv1"], "LAYER=ALGORITHM"),

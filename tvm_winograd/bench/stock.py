@@ -59,6 +59,7 @@ def prim_func(spec: ConvSpec, epilogue: Epilogue) -> Any:
         y = topi.add(y, residual)
         arguments.append(residual)
     y = topi.nn.relu(y) if epilogue.relu else y
+    y = topi.clip(y, 0.0, 6.0) if epilogue.relu6 else y
     return te.create_prim_func([*arguments, y])
 
 

@@ -62,6 +62,8 @@ def bench_models(
     wishes, stores = wishes or Wishes(), (Store(MODELS, files), Store(KERNELS, kernel_files(files)))
     subjects = subjects_of(models, batches, weights)
     check_names(providers)
+    if jobs is not None and jobs < 1:
+        raise InputError(f"--jobs {jobs}: at least one process has to compile")
     gpu, _ = conditions.find_gpu(arch)
     if profiled and not set(ours.NAMES) & set(providers or DEFAULT):
         raise InputError("--profile is of our kernels: add ours to the providers")
