@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from tiny_network import CONDITIONS, SUBJECT, TINY, Fake, FakeTimer, bench, tiny
 import tvm_winograd
 from tvm_winograd.bench.attempt import Trouble, WrongResult
 from tvm_winograd.bench.model import network, profile, session
+from tvm_winograd.bench.model import ours as ours_module
 from tvm_winograd.bench.model.builds import Built, build_all
 from tvm_winograd.bench.model.network import Network, Subject
 from tvm_winograd.bench.model.ours import Ours, OursKernels
@@ -22,6 +23,7 @@ from tvm_winograd.bench.model.rows import KERNELS, MODELS
 from tvm_winograd.bench.model.run import DEFAULT, PROVIDERS, Session, keys, measure
 from tvm_winograd.bench.model.stock import Dlight
 from tvm_winograd.bench.row_files import Store
+from tvm_winograd.chooser import Wishes
 from tvm_winograd.errors import BuildError, DeviceError, InputError, UnsupportedError
 from tvm_winograd.gpu import gpu_for
 from tvm_winograd.reference import relative_error
@@ -136,6 +138,18 @@ def test_ours_is_compiled_first():
         "ours", "torch", "torch-graph", "torch-compile", "tvm-dlight", "tvm-metaschedule",
     )  # fmt: skip
     assert set(PROVIDERS) - set(DEFAULT) == {"ours-kernels"}
+
+
+def test_every_wish_reaches_the_compiler(monkeypatch, tmp_path):
+    asked = {}
+    monkeypatch.setattr(
+        ours_module, "compile_model", lambda model, **options: asked.update(options)
+    )
+    wishes = Wishes(layers={"conv1": "direct"}, layout="NHWC")
+    OursKernels(Bench(FakeTimer(), gpu_for("sm_90"), wishes)).build(SUBJECT)(tmp_path)
+    assert not asked["cuda_graph"] and asked["arch"] == "sm_90"
+    for wish in fields(Wishes):
+        assert asked[wish.name] == getattr(wishes, wish.name), wish.name
 
 
 def test_a_profile_comes_last(monkeypatch, tmp_path):

@@ -26,10 +26,11 @@ def loaded(monkeypatch):
 def test_wishes_as_text():
     assert session.wished(Wishes()) == ""
     limits = Limits(algorithms=("gemm", "direct"), max_error=1e-6, workspace=0, deterministic=True)
-    text = session.wished(Wishes("some/logs", "winograd-f2", limits, {"conv1": "gemm"}))
+    wishes = Wishes("some/logs", "winograd-f2", limits, {"conv1": "gemm"}, layout="NHWC")
+    text = session.wished(wishes)
     assert text == (
         "algorithm=winograd-f2 algorithms=gemm,direct max-error=1e-06 workspace-limit=0 "
-        "deterministic=yes use=conv1=gemm logs=logs"
+        "deterministic=yes layout=NHWC use=conv1=gemm logs=logs"
     )
 
 

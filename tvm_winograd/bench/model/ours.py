@@ -93,15 +93,19 @@ def compile_into(
         algorithm=wishes.algorithm,
         limits=wishes.limits,
         layers=wishes.layers,
+        configs=wishes.configs,
+        layout=wishes.layout,
         ptx=False,
         cuda_graph=graph,
     )
 
 
 def described(module: Mapping[str, Any]) -> str:
-    """Which kernels the convolutions take, and what the CUDA graph holds."""
+    """Which kernels the convolutions take, in which layout, and what the CUDA graph holds."""
     kernels = Counter(layer["kernel"] for layer in module["layers"])
     text = ", ".join(f"{count} {name}" for name, count in kernels.most_common())
+    if layout := module["layout"]:
+        text += f"; {layout['chosen']}"
     if graph := module["cuda_graph"]:
         calls = graph["captured"] + graph["launched"]
         text += f"; {graph['captured']} of {calls} calls in {graph['regions']} CUDA graph"

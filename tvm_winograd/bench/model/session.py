@@ -149,6 +149,7 @@ def wished(wishes: Wishes) -> str:
         "max-error": "" if limits.max_error is None else f"{limits.max_error:g}",
         "workspace-limit": "" if limits.workspace is None else str(limits.workspace),
         "deterministic": "yes" if limits.deterministic else "",
+        "layout": wishes.layout if wishes.layout != "auto" else "",
         "use": ",".join(f"{layer}={algorithm}" for layer, algorithm in wishes.layers.items()),
         "logs": "" if wishes.logs is None else Path(wishes.logs).name,
     }
