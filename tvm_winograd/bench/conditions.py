@@ -29,7 +29,7 @@ def find_gpu(arch: str = "auto") -> tuple[Gpu, str]:
     if not gpus:
         raise UnsupportedError(
             "there is no NVIDIA GPU here: measure on a machine that has one; pictures of rows "
-            "from another machine are drawn by `tvm-winograd report conv ROWS.json --out DIR`"
+            "from another machine are drawn by `tvm-winograd report`"
         )
     if arch not in ("auto", gpus[0]["arch"]):
         raise UnsupportedError(
