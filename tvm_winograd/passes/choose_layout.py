@@ -26,9 +26,6 @@ from .params import Params, fold_param_shapes, param_names
 
 LAYOUTS = ("NCHW", "NHWC")  # to convert to
 WISHES = ("auto", *LAYOUTS)
-# Measured over the same kernel in NCHW, of what its estimate does not know of layouts: 407 over 373
-# us at (64, 56^2), 350 over 345 at (256, 14^2), batch 128; the geometric mean (H200, 2026-11-30).
-_MEASURED = {("winograd-f2-fused", "NHWC"): 1.05}
 
 
 @dataclass(frozen=True)
@@ -121,6 +118,5 @@ def _conv_seconds(mod: tvm.IRModule, params: Params, gpu: Gpu, choose: Chooser) 
         if choice.kernel.seconds is None:
             total += stream_seconds(group.spec.bytes, gpu)
         else:
-            factor = _MEASURED.get((choice.kernel.name, group.spec.layout), 1.0)
-            total += factor * choice.kernel.seconds(choice.config, group.spec, gpu)
+            total += choice.kernel.seconds(choice.config, group.spec, gpu)
     return total
