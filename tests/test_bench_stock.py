@@ -31,7 +31,9 @@ def bench(folder=None) -> Bench:
     return Bench(None, GPU, "NVIDIA H200", (), folder)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("epilogue", [Epilogue(), FULL], ids=lambda e: e.key())
+@pytest.mark.parametrize(
+    "epilogue", [Epilogue(), FULL, Epilogue(relu6=True)], ids=lambda e: e.key()
+)
 def test_the_convolution_is_right(epilogue):
     import tvm
 

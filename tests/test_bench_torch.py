@@ -12,7 +12,7 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.tolerances import tolerance
 
 torch = pytest.importorskip("torch")
-EPILOGUES = ("none", "bias", "residual+relu", "bias+residual+relu")
+EPILOGUES = ("none", "bias", "residual+relu", "bias+residual+relu", "bias+relu6")
 
 
 @pytest.mark.parametrize("epilogue", [Epilogue.from_key(e) for e in EPILOGUES], ids=EPILOGUES)

@@ -24,7 +24,7 @@ RAGGED = ConvSpec(n=3, c=10, h=11, w=13, k=10, groups=10)
 SHAPES = [
     (RAGGED, FULL),
     (dataclasses.replace(RAGGED, stride=2, padding=(0, 1, 1, 2)), Epilogue(bias=True)),
-    (dataclasses.replace(RAGGED, r=5, s=3, dilation=2, padding=(4, 2, 4, 2)), Epilogue(relu=True)),
+    (dataclasses.replace(RAGGED, r=5, s=3, dilation=2, padding=(4, 2, 4, 2)), Epilogue(relu6=True)),
     (ConvSpec(n=1, c=6, h=9, w=16, k=6, r=7, s=7, padding=3, groups=6), Epilogue()),
     (ConvSpec(n=1, c=4, h=33, w=34, k=4, r=31, s=31, padding=15, groups=4), FULL),
     (ConvSpec(n=2, c=3, h=9, w=8, k=12, groups=3), FULL),  # 4 filters a channel

@@ -37,7 +37,7 @@ SPECS = {
     "long 1x1 sums in chunks": ConvSpec(n=1, c=1040, h=3, w=3, k=16, r=1, s=1, padding=0),
     "one pixel": ConvSpec(n=5, c=16, h=1, w=1, k=10, r=1, s=1, padding=0),
 }
-EPILOGUES = [Epilogue(), FULL, Epilogue(bias=True, relu=True), Epilogue(residual=True)]
+EPILOGUES = [Epilogue(), FULL, Epilogue(bias=True, relu6=True), Epilogue(residual=True)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -38,6 +38,13 @@ def conv(x, w):
             ),
             "bias+residual+relu",
         ),
+        (
+            lambda e, x, w, b, r: relax.op.clip(
+                e.emit(relax.op.add(e.emit(conv(x, w)), b)), 0.0, 6.0
+            ),
+            "bias+relu6",
+        ),
+        (lambda e, x, w, b, r: relax.op.clip(e.emit(conv(x, w)), 0, 5), "none"),
         # relu ends the chain; a second residual does not fit either
         (
             lambda e, x, w, b, r: relax.op.add(e.emit(relax.op.nn.relu(e.emit(conv(x, w)))), r),

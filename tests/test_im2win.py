@@ -56,7 +56,7 @@ EDGES = [
     (ConvSpec(n=1, c=3, h=23, w=25, k=65, r=5, s=3, stride=3, padding=(0, 2, 3, 0)), FULL),
     (ConvSpec(n=3, c=9, h=12, w=10, k=17, stride=2, layout="NHWC"), Epilogue(residual=True)),
     (ConvSpec(n=2, c=9, h=9, w=16, k=64, dilation=2, padding=2, layout="NHWC"), FULL),
-    (ConvSpec(n=33, c=8, h=4, w=3, k=3, layout="CHWN"), Epilogue(bias=True, relu=True)),
+    (ConvSpec(n=33, c=8, h=4, w=3, k=3, layout="CHWN"), Epilogue(bias=True, relu6=True)),
     (ConvSpec(n=2, c=5, h=7, w=16, k=64, r=1, s=7, padding=(0, 3, 0, 3)), FULL),
 ]
 

@@ -69,7 +69,7 @@ SHAPES = [
     (ConvSpec(n=2, c=3, h=22, w=18, k=16, r=7, s=7, stride=2, padding=3), Epilogue(bias=True)),
     (ConvSpec(n=2, c=8, h=9, w=7, k=5, r=2, s=3, padding=(0, 2, 1, 0)), Epilogue()),
     (ConvSpec(n=1, c=5, h=8, w=8, k=9, r=5, s=1, dilation=2, padding=(4, 0, 4, 0)), FULL),
-    (ConvSpec(n=1, c=16, h=11, w=9, k=8, stride=3, dilation=2, padding=2), Epilogue(relu=True)),
+    (ConvSpec(n=1, c=16, h=11, w=9, k=8, stride=3, dilation=2, padding=2), Epilogue(relu6=True)),
     (ConvSpec(n=2, c=24, h=8, w=8, k=16, groups=2), FULL),
     (ConvSpec(n=2, c=12, h=5, w=5, k=18, groups=3, stride=2), Epilogue(residual=True)),
     (ConvSpec(n=2, c=16, h=9, w=8, k=12, r=1, s=1, stride=2, padding=0), FULL),

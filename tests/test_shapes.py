@@ -46,13 +46,14 @@ def test_key_is_stable():
     """Tuning logs and artifacts hold these texts: changing the form orphans them."""
     assert ConvSpec(1, 64, 56, 56, 64).key() == "n1c64h56w56k64r3s3_st1_p1.1.1.1_d1_g1_float32_NCHW"
     assert Epilogue(True, True, True).key() == "bias+residual+relu"
+    assert Epilogue(bias=True, relu6=True).key() == "bias+relu6"
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
-@pytest.mark.parametrize("relu", [False, True])
-def test_epilogue_key_round_trip(bias, residual, relu):
-    epilogue = Epilogue(bias, residual, relu)
+@pytest.mark.parametrize("activation", [{}, {"relu": True}, {"relu6": True}])
+def test_epilogue_key_round_trip(bias, residual, activation):
+    epilogue = Epilogue(bias, residual, **activation)
     assert Epilogue.from_key(epilogue.key()) == epilogue
 
 
@@ -86,3 +87,5 @@ def test_bad_keys(key):
 def test_bad_epilogue():
     with pytest.raises(TvmWinogradError, match="gelu"):
         Epilogue.from_key("bias+gelu")
+    with pytest.raises(TvmWinogradError, match="not in both"):
+        Epilogue.from_key("bias+relu+relu6")

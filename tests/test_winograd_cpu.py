@@ -23,7 +23,7 @@ SPECS = {
     "prime map": ConvSpec(n=1, c=16, h=17, w=17, k=16),
     "batch of small maps": ConvSpec(n=7, c=6, h=3, w=3, k=10),
 }
-EPILOGUES = [Epilogue(), FULL, Epilogue(bias=True, relu=True), Epilogue(residual=True)]
+EPILOGUES = [Epilogue(), FULL, Epilogue(bias=True, relu6=True), Epilogue(residual=True)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

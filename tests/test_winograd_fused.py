@@ -49,7 +49,7 @@ def test_scheduled_program_is_the_convolution(config: Fused) -> None:
         (ConvSpec(n=1, c=1, h=1, w=1, k=1), FULL),
         (ConvSpec(n=1, c=1, h=5, w=6, k=65, padding=(0, 2, 3, 0)), Epilogue(bias=True)),
         (ConvSpec(n=3, c=9, h=4, w=4, k=64, padding=0), Epilogue(residual=True)),
-        (ConvSpec(n=33, c=8, h=2, w=2, k=3, layout="CHWN"), Epilogue(relu=True)),
+        (ConvSpec(n=33, c=8, h=2, w=2, k=3, layout="CHWN"), Epilogue(relu6=True)),
         (ConvSpec(n=2, c=9, h=9, w=13, k=17, padding=(0, 2, 1, 1), layout="NHWC"), FULL),
         (ConvSpec(n=2, c=9, h=8, w=8, k=17, layout="NHWC", dtype="float16"), FULL),
         (ConvSpec(n=2, c=9, h=8, w=8, k=17, dtype="float16"), FULL),

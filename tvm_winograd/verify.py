@@ -2,11 +2,12 @@
 
 The functions of the artifact itself are called, one by one, on the input that each layer really
 gets. With bias and residual zero, f(x) - f(-x) undoes a fused ReLU exactly, so the error is that
-of the bare convolution.
+of the bare convolution; a fused ReLU6 is a ReLU for x scaled by a power of two, which is exact.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -27,6 +28,7 @@ from .runtime import Runner
 from .shapes import ConvSpec, Epilogue
 from .tolerances import NETWORK_FLOOR, network_ratio, tolerance
 
+_UNCLIPPED = 4.0  # below the 6 at which ReLU6 clips, even where a result errs by half
 _SEED = 20_261  # of the verification input; not a calibration seed anyone would choose
 
 
@@ -227,7 +229,8 @@ def _check_layers(
         progress(f"layer {name}")
         data = x.astype(spec.dtype)
         want = truth(spec, data, w)
-        error = reference.relative_error(bare_convolution(runner, entry, data, w), want)
+        got = bare_convolution(runner, entry, data, w, float(np.abs(want).max()))
+        error = reference.relative_error(got, want)
         algorithm = entry["algorithm"]
         results.append(LayerResult(name, algorithm, error, tolerance(spec, algorithm)))
 
@@ -236,12 +239,13 @@ def _check_layers(
 
 
 def bare_convolution(
-    runner: Any, layer: dict[str, Any], data: np.ndarray, w: np.ndarray
+    runner: Any, layer: dict[str, Any], data: np.ndarray, w: np.ndarray, peak: float
 ) -> np.ndarray:
-    """The layer's function as deployed, its epilogue undone: no bias, no residual, no ReLU.
+    """The layer's function as deployed, its epilogue undone: no bias, no residual, no ReLU(6).
 
     Args:
         w: its weights, used only where the network computes them (no packed ones are deployed).
+        peak: the largest magnitude of the right result.
     """
     spec, epilogue = ConvSpec.from_key(layer["spec"]), Epilogue.from_key(layer["epilogue"])
     prefix = f"{layer['name']}.packed."
@@ -255,7 +259,16 @@ def bare_convolution(
             layer["function"], [x, packed, *rest], spec.output_shape, spec.out_dtype
         )
 
-    return call(data) - call(-data) if epilogue.relu else call(data)
+    if not (epilogue.relu or epilogue.relu6):
+        return call(data)
+    scale = data.dtype.type(_below(_UNCLIPPED, peak) if epilogue.relu6 else 1)
+    return (call(data * scale) - call(-data * scale)) / scale
+
+
+def _below(limit: float, peak: float) -> float:
+    """The largest power of two, at most 1, by which `peak` comes below `limit`."""
+    _, exponent = math.frexp(peak / limit)
+    return math.ldexp(1.0, -max(exponent, 0))
 
 
 def _pack(spec: ConvSpec, layer: dict[str, Any], w: np.ndarray) -> np.ndarray:

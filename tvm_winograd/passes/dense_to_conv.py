@@ -14,14 +14,16 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .bindings import op_name
 from .conv_spec import static_shape
+from .merge_clips import Clip, clip_of
 from .params import Params, keep_used_params, param_names
 
 _LONGEST = 2048  # products, of a sum that may stay a matmul: ResNet-50's classifier
 
 
 def dense_to_conv(mod: tvm.IRModule, params: Params) -> tuple[tvm.IRModule, Params]:
-    """matmul(x, weight) [-> add(bias)] [-> relu] of long sums as convolutions, in `mod["main"]`.
+    """matmul(x, weight) [-> add(bias)] [-> clip] of long sums as convolutions, in `mod["main"]`.
 
     Args:
         params: the weight parameters, in the order of the function's last arguments.
@@ -62,18 +64,18 @@ class _Rewriting(PyExprMutator):
 
     def _note_transposed(self, binding: relax.VarBinding) -> None:
         call = binding.value
-        if _op_name(call) == "relax.permute_dims" and call.args[0] in self.values:
+        if op_name(call) == "relax.permute_dims" and call.args[0] in self.values:
             axes = call.attrs.axes
             if len(static_shape(call)) == 2 and (not axes or int(axes[0]) == 1):
                 self.transposed[binding.var] = call.args[0]
 
     def _map_of(self, call: Any) -> relax.Expr | None:
         """`call` on maps of 1x1 pixels, if it is a long dense layer, or its bias or ReLU."""
-        name = _op_name(call)
+        name = op_name(call)
         if name == "relax.matmul":
             return self._dense(*call.args)
-        if name == "relax.nn.relu" and call.args[0] in self.maps:
-            return relax.op.nn.relu(self.maps[call.args[0]])
+        if (clip := clip_of(call)) is not None and clip.value in self.maps:
+            return Clip(self.maps[clip.value], clip.low, clip.high).call()
         if name == "relax.add":
             x, bias = call.args if call.args[0] in self.maps else reversed(call.args)
             if x in self.maps and bias in self.values:
@@ -105,9 +107,3 @@ class _Rewriting(PyExprMutator):
             self.names[self.made[old]] = self.names[old]
             self.values[self.made[old]] = array
         return self.made[old]
-
-
-def _op_name(value: Any) -> str | None:
-    if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
-        return value.op.name
-    return None

@@ -1,7 +1,7 @@
-"""Group each convolution with its bias, residual and ReLU into one composite function.
+"""Group each convolution with its bias, residual and ReLU or ReLU6 into one composite function.
 
-conv2d [-> add(bias)] [-> add(residual)] [-> relu] becomes a call of a function with the
-attribute Composite="tvm_winograd.conv", placed where the chain ended, so the epilogue is known
+conv2d [-> add(bias)] [-> add(residual)] [-> relu or clip(0, 6)] becomes a call of a function with
+the attribute Composite="tvm_winograd.conv", placed where the chain ended, so the epilogue is known
 before any kernel is chosen. A link of the chain is taken only if nobody else reads it.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import tvm
@@ -17,9 +18,12 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..errors import UnsupportedError
 from ..shapes import ConvSpec, Epilogue
+from .bindings import count_uses, op_name
 from .conv_spec import conv2d_spec, static_shape
+from .merge_clips import Clip, clip_of
 
 COMPOSITE = "tvm_winograd.conv"
+_ACTIVATIONS = {"relu": (0.0, inf), "relu6": (0.0, 6.0)}  # of Epilogue: the bounds of the clip
 
 
 @dataclass
@@ -32,12 +36,13 @@ class ConvGroup:
     out: Any
     bias: Any = None
     residual: Any = None
-    relu: bool = False
+    activation: str | None = None
     inner: list[Any] = field(default_factory=list)  # variables swallowed by the group
 
     @property
     def epilogue(self) -> Epilogue:
-        return Epilogue(self.bias is not None, self.residual is not None, self.relu)
+        activation = {self.activation: True} if self.activation else {}
+        return Epilogue(self.bias is not None, self.residual is not None, **activation)
 
     def args(self) -> list[Any]:
         """data, weight[, bias][, residual]"""
@@ -54,13 +59,13 @@ def group_convs(mod: tvm.IRModule) -> tvm.IRModule:
 
 def find_groups(func: relax.Function) -> list[ConvGroup]:
     """All chains of `func`, in program order; of two that meet in an add, the first takes it."""
-    uses = _count_uses(func)
+    uses = count_uses(func)
     groups: list[ConvGroup] = []
     taken: set = set()  # variables that end a link of some chain
     for block in func.body.blocks:
         consumer = _only_consumers(block, uses)
         for binding in block.bindings:
-            if _op_name(binding.value) == "relax.nn.conv2d":
+            if op_name(binding.value) == "relax.nn.conv2d":
                 spec = conv2d_spec(binding.value)
                 group = ConvGroup(len(groups), spec, binding.value, binding.var)
                 while (following := consumer.get(group.out)) is not None:
@@ -75,12 +80,14 @@ def find_groups(func: relax.Function) -> list[ConvGroup]:
 
 def _take(group: ConvGroup, value: Any) -> bool:
     """Take `value`, the only reader of group.out, into the epilogue if it belongs there."""
-    name = _op_name(value)
-    if group.relu or name not in ("relax.nn.relu", "relax.add"):
+    if group.activation is not None:
         return False
-    if name == "relax.nn.relu":
-        group.relu = True
-        return True
+    if (clip := clip_of(value)) is not None:
+        bounds = (clip.low, clip.high)
+        group.activation = next((a for a, b in _ACTIVATIONS.items() if b == bounds), None)
+        return group.activation is not None
+    if op_name(value) != "relax.add":
+        return False
     other = value.args[1] if value.args[0].same_as(group.out) else value.args[0]
     if group.residual is not None:
         return False
@@ -111,27 +118,6 @@ def _static_shape(expr: Any) -> tuple[int, ...] | None:
         return static_shape(expr)
     except UnsupportedError:
         return None
-
-
-def _op_name(value: Any) -> str | None:
-    if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
-        return value.op.name
-    return None
-
-
-def _count_uses(func: relax.Function) -> Counter:
-    """How often each variable is read, the function's result included."""
-    uses: Counter = Counter()
-
-    def count(expr: Any) -> None:
-        if isinstance(expr, relax.Var):
-            uses[expr] += 1
-
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            relax.analysis.post_order_visit(binding.value, count)
-    relax.analysis.post_order_visit(func.body.body, count)
-    return uses
 
 
 def _only_consumers(block: relax.BindingBlock, uses: Counter) -> dict:
@@ -181,8 +167,8 @@ def _composite(group: ConvGroup) -> relax.Function:
             out = builder.emit(relax.Call(group.conv.op, conv_args, group.conv.attrs))
             for name in names[2:]:
                 out = builder.emit(relax.op.add(out, params[name]))
-            if group.relu:
-                out = builder.emit(relax.op.nn.relu(out))
+            if group.activation:
+                out = builder.emit(Clip(out, *_ACTIVATIONS[group.activation]).call())
             out = builder.emit_output(out)
         builder.emit_func_output(out)
     func = builder.get()["conv"].without_attr("global_symbol")

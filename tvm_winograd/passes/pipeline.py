@@ -1,7 +1,8 @@
 """The only file that knows the order of the passes.
 
-import     transposes around convolutions cancel; fold batch norm (and bias) into convolutions,
-           decompose what is left; dense layers with long sums become 1x1 convolutions
+import     clips in one form; transposes around convolutions cancel; fold batch norm (and bias)
+           into convolutions, decompose what is left; dense layers with long sums become 1x1
+           convolutions
 layout     the whole network to NCHW or NHWC, conversions at its ends
 convs      group each convolution with its epilogue, choose, lower to our PrimFuncs
 rest       legalise and fuse everything else
@@ -25,6 +26,7 @@ from .dense_to_conv import dense_to_conv
 from .fold_batch_norm import FoldReport, fold_batch_norm
 from .group_convs import group_convs
 from .lower_convs import Chooser, Layer, lower_convs
+from .merge_clips import merge_clips
 from .params import Params, fold_param_shapes
 from .plan_workspaces import Workspace, plan_workspaces
 
@@ -110,7 +112,7 @@ def network_in(mod: tvm.IRModule, params: Params, layout: str) -> tuple[tvm.IRMo
 
 
 def _fold(mod: tvm.IRModule, params: Params) -> tuple[tvm.IRModule, Params, FoldReport]:
-    mod, params, report = fold_batch_norm(cancel_transposes(mod, params), params)
+    mod, params, report = fold_batch_norm(cancel_transposes(merge_clips(mod), params), params)
     mod, params = dense_to_conv(mod, params)
     mod = tvm.transform.Sequential(_tidy_passes())(mod)
     return *fold_param_shapes(mod, params), report
