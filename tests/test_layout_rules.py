@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.evaluate import evaluate
+from tvm_winograd.gpu import gpu_for
+from tvm_winograd.passes.choose_layout import choose_layout
 from tvm_winograd.passes.convert_layout import convert_layout, transposed_bytes
+from tvm_winograd.select import choose
 
 op, nn = relax.op, relax.op.nn
 SHAPE = (2, 6, 8, 4)  # what a body gets: NHWC
@@ -21,6 +25,14 @@ TAPS = np.linspace(-1, 1, 64).reshape(4, 2, 2, 4).astype("float32")  # of a tran
 
 def fields(pair):
     return [relax.TupleGetItem(pair, i) for i in (1, 0)]
+
+
+def swapped(x):
+    return op.permute_dims(x, [0, 2, 1, 3])
+
+
+def flat(*maps):
+    return [op.reshape(m, (2, -1)) for m in maps]
 
 
 # body(emit, x, c): x an NHWC map, c a parameter of its 4 channels; and the transposes that are left
@@ -43,6 +55,7 @@ BODIES = {
     "mean over maps": (lambda e, x, c: op.mean(x, [1, 2]), 1),
     "mean of channels": (lambda e, x, c: op.mean(x, -1), 1),
     "flattened": (lambda e, x, c: op.reshape(x, (2, -1)), 2),
+    "two orders of one tensor": (lambda e, x, c: op.add(*map(e, flat(x, e(swapped(x))))), 3),
     "concatenated": (lambda e, x, c: op.concat([x, op.exp(x)], 3), 2),
     "channels apart": (
         lambda e, x, c: op.subtract(*map(e, fields(e(op.split(x, 2, 3))))), 2
@@ -66,7 +79,7 @@ BODIES = {
         ),
         2,
     ),
-    "rows and columns swapped": (lambda e, x, c: op.permute_dims(x, [0, 2, 1, 3]), 3),
+    "rows and columns swapped": (lambda e, x, c: swapped(x), 3),
 }  # fmt: skip
 
 
@@ -112,4 +125,13 @@ def test_a_function_of_several_blocks_stays_as_it_is():
     with builder.function("main", [x, w], attrs={"num_input": 1}):
         builder.emit_func_output(nhwc_conv(builder.emit, x, w))
     mod = builder.get()
-    assert convert_layout(mod, {"w": TAPS}, "NCHW") is mod
+    params = {"w": TAPS}
+    assert convert_layout(mod, params, "NCHW") is mod
+    same, _, layout = choose_layout(mod, params, gpu_for("sm_90"), gemm)
+    assert same is mod and layout.chosen == "NHWC" and "one dataflow block" in layout.reason
+    with pytest.raises(UnsupportedError, match="one dataflow block"):
+        choose_layout(mod, params, gpu_for("sm_90"), gemm, "NCHW")
+
+
+def gemm(name, spec, epilogue):
+    return choose(spec, epilogue, gpu_for("sm_90"), algorithm="gemm")

@@ -8,8 +8,9 @@ none) the network keeps its layout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 import tvm
@@ -52,7 +53,7 @@ def choose_layout(
     Returns:
         The module, its parameters, and the decision; None where there is no convolution.
     Raises:
-        UnsupportedError: another wish.
+        UnsupportedError: another wish, or one that the network cannot be brought to.
     """
     check_wish(wish)
     given = given_layout(mod)
@@ -60,12 +61,12 @@ def choose_layout(
         return mod, params, None
     if wish != "auto":
         return *to_layout(mod, params, wish), Layout(wish, given, "asked for")
-    if not isinstance(hardware, Gpu):
-        reason = f"as given: kernels for {hardware.arch} have no estimates"
-        return *to_layout(mod, params, given), Layout(given, given, reason)
-    found = {n: to_layout(mod, params, n) for n in dict.fromkeys((given, *LAYOUTS))}
-    chosen, reason = _fastest(found, hardware, choose)
-    return *found[chosen], Layout(chosen, given, reason)
+    if isinstance(hardware, Gpu):
+        return _fastest(mod, params, given, hardware, choose)
+    reason = f"as given: kernels for {hardware.arch} have no estimates"
+    with suppress(UnsupportedError):  # of several layouts, and nothing can be done about it
+        mod, params = to_layout(mod, params, given)
+    return mod, params, Layout(given, given, reason)
 
 
 def check_wish(wish: str) -> None:
@@ -77,35 +78,46 @@ def check_wish(wish: str) -> None:
 
 
 def to_layout(mod: tvm.IRModule, params: Params, layout: str) -> tuple[tvm.IRModule, Params]:
-    """The network with its convolutions in `layout`; itself, if they are."""
+    """The network with its convolutions in `layout`; itself, if they are.
+
+    Raises:
+        UnsupportedError: it cannot be rewritten.
+    """
     if is_in(mod, layout):
         return mod, params
-    return fold_param_shapes(convert_layout(mod, params, layout), params)
+    made = convert_layout(mod, params, layout)
+    if not is_in(made, layout):
+        raise UnsupportedError(
+            f"not every convolution can be brought to {layout}: one dataflow block is needed, and "
+            "data layouts of the axes N, C, H, W"
+        )
+    return fold_param_shapes(made, params)
 
 
 def _fastest(
-    found: Mapping[str, tuple[tvm.IRModule, Params]], gpu: Gpu, choose: Chooser
-) -> tuple[str, str]:
-    """The layout of the shortest time, the first of equals, and the figures.
+    mod: tvm.IRModule, params: Params, given: str, gpu: Gpu, choose: Chooser
+) -> tuple[tvm.IRModule, Params, Layout]:
+    """The network in the layout of the shortest time, of equals the one given.
 
-    One with a convolution that `choose` refuses is left out. If that leaves none, the first:
-    lower_convs will meet the same error.
+    A layout is left out if the network cannot be brought to it, or `choose` refuses a convolution.
+    If that leaves none, the network stays: lower_convs will meet the same error.
     """
-    times: dict[str, float] = {}
-    reasons = []
-    for layout, (mod, params) in found.items():
+    best, shortest, reasons = (mod, params, given), inf, []
+    for layout in dict.fromkeys((given, *LAYOUTS)):
         try:
-            convs = _conv_seconds(mod, params, gpu, choose)
+            made = to_layout(mod, params, layout)
+            convs = _conv_seconds(*made, gpu, choose)
         except UnsupportedError as error:
             reasons.append(f"{layout}: {error}")
             continue
-        moved = transposed_bytes(mod, params)
+        moved = transposed_bytes(*made)
         moving = sum(stream_seconds(2 * n, gpu) for n in moved)
-        times[layout] = convs + moving
+        if convs + moving < shortest:
+            best, shortest = (*made, layout), convs + moving
         text = f"{layout}: convolutions estimated {convs * 1e6:.1f} us"
         count = f"{len(moved)} transpose" + "s" * (len(moved) > 1)
         reasons.append(text + f" and {count} {moving * 1e6:.1f} us" * (len(moved) > 0))
-    return min(times, key=lambda n: times[n], default=next(iter(found))), "; ".join(reasons)
+    return best[0], best[1], Layout(best[2], given, "; ".join(reasons))
 
 
 def _conv_seconds(mod: tvm.IRModule, params: Params, gpu: Gpu, choose: Chooser) -> float:

@@ -16,13 +16,13 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from .bindings import op_name
 from .conv_spec import static_shape
 from .layout_rules import (
     Order,
     Stored,
     axes_of,
     moves,
-    op_name,
     own_order,
     reordered,
     rule_of,
@@ -36,7 +36,7 @@ def convert_layout(mod: tvm.IRModule, params: Params, layout: str) -> tvm.IRModu
 
     Inputs and outputs keep their shapes, parameters their names; weights keep their layout. What
     else a parameter needs (a bias of other axes) is left to fold_param_shapes. A function of
-    several blocks, or with a convolution that is not understood, stays as it is there.
+    several blocks stays as it is, and so does a convolution that is not understood.
     """
     main = mod["main"]
     if len(main.body.blocks) != 1 or not isinstance(main.body.blocks[0], relax.DataflowBlock):
@@ -97,7 +97,7 @@ class _Converting(PyExprMutator):
         self.layout = layout
         self.fixed = fixed  # parameters, and what is made of nothing else
         self.stored: dict[relax.Var, Stored] = {}
-        self.made: dict[tuple[relax.Var, Order], relax.Var] = {}  # conversions
+        self.made: dict[tuple[Stored, Order], relax.Var] = {}  # conversions
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         if self.fixed.issuperset(relax.analysis.free_vars(binding.value)):
@@ -161,7 +161,7 @@ class _Converting(PyExprMutator):
     def _in_order(self, found: Stored, order: Order) -> relax.Expr:
         if found.order == order:
             return found.expr
-        key = (found.expr, order)
+        key = (found, order)
         if key not in self.made:
             self.made[key] = self.builder_.emit(reordered(found, order))
         return self.made[key]

@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 
 from ..errors import UnsupportedError
+from .bindings import op_name
 from .conv_spec import static_shape
 
 Order = tuple[int, ...]
@@ -221,9 +222,3 @@ def shape_of(expr: Any) -> Order | None:
         return static_shape(expr)
     except UnsupportedError:
         return None
-
-
-def op_name(value: Any) -> str | None:
-    if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
-        return value.op.name
-    return None
