@@ -68,6 +68,7 @@ def fake_kernel(what: str, gpu: Gpu) -> Kernel:
         prim_func=prim_func,
         schedule=schedule,
         pack_weights=pack,
+        seconds=None,
     )
 
 

@@ -14,7 +14,7 @@ from tvm_winograd.schedules.winograd_f4_config import LADDER
 
 from tvm_winograd.cubin import resources
 from tvm_winograd.gpu import GPUS, Cpu, gpu_for
-from tvm_winograd.select import choose
+from tvm_winograd.select import Limits, choose
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 RESNET = ConvSpec(n=32, c=128, h=28, w=28, k=128)
@@ -168,9 +168,9 @@ def test_config_survives_a_log() -> None:
     assert KERNEL.make_config(config_dict(config)) == config
 
 
-def test_only_who_asks_gets_it() -> None:
-    """It errs more than float32 accuracy allows, which "auto" promises."""
-    assert choose(RESNET, FULL, SM90).algorithm == "winograd-f2"
-    assert choose(RESNET, FULL, SM90, algorithm="winograd").algorithm == "winograd-f2"
+def test_taken_where_it_is_estimated_to_win() -> None:
+    assert choose(RESNET, FULL, SM90).kernel is KERNEL
+    exact = choose(RESNET, FULL, SM90, limits=Limits(max_error=1e-6))
+    assert exact.algorithm == "winograd-f2"
     choice = choose(RESNET, FULL, SM90, algorithm="winograd-f4")
     assert (choice.kernel, choice.source) == (KERNEL, "default")

@@ -75,9 +75,9 @@ def space_of(
         for kernel, config, default in kept
         if (kernel.name, config) in made
     ]
-    distinct: dict[str, Candidate] = {}  # configs may differ where a shape makes no difference
+    distinct: dict[tuple[str, str], Candidate] = {}  # configs may differ and programs be the same
     for candidate in out:
-        distinct.setdefault(candidate.program, candidate)
+        distinct.setdefault((candidate.kernel.name, candidate.program), candidate)
     return Space(list(distinct.values()), illegal, len(pairs) - len(kept))
 
 
