@@ -134,7 +134,8 @@ def test_the_estimate_leaves_out_blocks_too_large_for_one_image():
     tiny = ConvSpec(1, 512, 7, 7, 512)
     space = space_of(tiny, Epilogue(), H200)
     assert space.hopeless
-    products = [c for c in space.candidates if c.kernel.algorithm != "im2win"]
+    products = [c for c in space.candidates if c.kernel.seconds]
+    assert products
     assert min(c.kernel.seconds(c.config, tiny, H200) for c in products) > 0
 
 
