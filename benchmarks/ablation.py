@@ -2,6 +2,7 @@
 
     python benchmarks/ablation.py [--batch 128] [--layers 64x56,512x7] [--only TEXT] [--json FILE]
     python benchmarks/ablation.py --resources [--arch sm_90]      registers only: needs no GPU
+    python benchmarks/ablation.py --kernel winograd-f4-fused      its configs: F(4x4)
 
 Everything is compiled first, in parallel; then each variant is run on poisoned memory, compared
 with float64 and timed in a CUDA graph, L2 warm, filters transformed outside the time. openCNN's
@@ -14,14 +15,16 @@ import argparse
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tvm_winograd.schedules.winograd_fused import KERNEL, NAMED, Fused, default
+from ablation_variants import FULL, NONE, VARIANTS, Variant, variants_of_f4
+from tvm_winograd.schedules.kernel import Kernel
+from tvm_winograd.schedules.winograd_fused import F4, KERNEL, Fused, FusedTile
 
 from tvm_winograd import ConvSpec, Epilogue, build
 from tvm_winograd.bench import conditions
@@ -29,79 +32,13 @@ from tvm_winograd.bench.problem import Problem
 from tvm_winograd.bench.rows import Row, Store
 from tvm_winograd.conv import CompiledConv
 from tvm_winograd.cuda_timing import CudaTimer, Plan
-from tvm_winograd.gpu import Gpu, gpu_for
+from tvm_winograd.gpu import gpu_for
 from tvm_winograd.select import Choice
 from tvm_winograd.te import common, winograd
 from tvm_winograd.tolerances import tolerance
 
 LAYERS = "64x56,128x28,256x14,512x7"  # C = K, map: the 3x3 layers of ResNets
 PLAN = Plan(warmup_ms=30, repeats=30, total_ms=100)
-NONE, FULL = Epilogue(), Epilogue(bias=True, residual=True, relu=True)
-
-
-@dataclass(frozen=True)
-class Variant:
-    """The default config but for `change` (or `config` as it is)."""
-
-    name: str
-    change: dict[str, Any] = field(default_factory=dict)
-    config: Fused | None = None
-    layout: str = "NCHW"
-    epilogue: Epilogue = NONE
-    separate: bool = False  # the epilogue in a kernel of its own
-
-    def config_for(self, spec: ConvSpec, gpu: Gpu) -> Fused:
-        if self.config is not None:
-            return self.config
-        base = default(spec, gpu)
-        if gpu.has_async_copy:  # also at odd widths, so that all layers show the same
-            base = replace(base, weights="async")
-        return replace(base, **self.change)
-
-
-def _registers(**change: Any) -> dict[str, Any]:
-    return {"weights": "registers", **change}
-
-
-VARIANTS = (
-    Variant("default"),
-    # Getting operands to shared memory
-    Variant("U through registers, no cp.async", _registers()),
-    Variant("U through registers, loads behind the arithmetic", _registers(prefetch="after")),
-    Variant("no loads in flight", _registers(prefetch="off")),
-    Variant("U copied by 4 bytes", {"copy": 1}),
-    Variant("V double-buffered too", {"buffers": 2}),
-    Variant("U through registers, U and V double-buffered", _registers(buffers=2)),
-    # From there to the arithmetic
-    Variant("shared loads of 8 bytes", {"fragment": 2, "stores": 2}),
-    Variant("shared loads of 4 bytes", {"fragment": 1, "stores": 1}),
-    Variant("lanes in order of loops: e, k, k, p, p", {"lanes": "ekkpp"}),
-    Variant("lanes e, p, p, k, k", {"lanes": "eppkk"}),
-    Variant("8x8 of two points a thread", {"tk": 8, "points": 2, "lanes": "pkkkp"}),
-    Variant("operands double-buffered in registers", {"fragments": 2}),
-    Variant("4 of 8 channels unrolled", {"unroll": 4}),
-    Variant("1 of 8 channels unrolled", {"unroll": 1}),
-    # Output transform
-    Variant("output in 1 round", {"rounds": 1}),
-    Variant("output in 2 rounds", {"rounds": 2}),
-    Variant("output in 8 rounds", {"rounds": 8}),
-    Variant("M stored by 4 bytes", {"stores": 1}),
-    Variant("M stored by 8 bytes", {"stores": 2}),
-    Variant("M by 8 bytes, two tiles a thread (STS64)", {"stores": 2, "tiles": 2}),
-    Variant("M by 8 bytes both ways (LDS64)", {"stores": 2, "tiles": 2, "loads": 2}),
-    Variant("M by 16 bytes in, 8 out", {"tiles": 2, "loads": 2}),
-    Variant("M rotated instead of padded", {"compact": True}),
-    Variant("M double-buffered", {"m_buffers": 2}),
-    # Size of the block
-    Variant("32x32 tile, 64 accumulators", {"bk": 32, "tk": 8, "rounds": 2}),
-    Variant("the same, 2 blocks an SM", {"bk": 32, "tk": 8, "rounds": 2, "min_blocks": 2}),
-    # openCNN
-    Variant("default, CHWN", layout="CHWN"),
-    *(Variant(name, config=NAMED[name], layout="CHWN") for name in NAMED if name != "opencnn"),
-    # Epilogue
-    Variant("bias, residual, ReLU fused", epilogue=FULL),
-    Variant("bias, residual, ReLU in a second kernel", epilogue=FULL, separate=True),
-)
 
 
 @dataclass(frozen=True)
@@ -110,13 +47,17 @@ class Task:
 
     variant: Variant
     spec: ConvSpec  # in the variant's layout
-    config: Fused
+    config: FusedTile
     arch: str
     library: str
 
     @property
+    def kernel(self) -> Kernel:
+        return KERNEL if isinstance(self.config, Fused) else F4
+
+    @property
     def refused(self) -> str | None:
-        return KERNEL.illegal(self.config, self.spec, gpu_for(self.arch))
+        return self.kernel.illegal(self.config, self.spec, gpu_for(self.arch))
 
 
 @dataclass(frozen=True)
@@ -131,7 +72,7 @@ class Built:
 def compile_task(task: Task) -> Built:
     """In a worker process: functions "conv", "pack" and maybe "finish", as a library."""
     epilogue = NONE if task.variant.separate else task.variant.epilogue
-    choice = Choice(KERNEL, task.config, "explicit", "ablation")
+    choice = Choice(task.kernel, task.config, "explicit", "ablation")
     done = CompiledConv(task.spec, epilogue, gpu_for(task.arch), choice)
     build.export(done.executable, task.library)
     if task.variant.separate:
@@ -187,7 +128,8 @@ class Bench:
             call = self._call(task, problem.tensors(layout), out)
             call()
         self._timer.synchronize()
-        error, limit = problem.error(out.numpy(), layout), tolerance(task.spec, KERNEL.algorithm)
+        limit = tolerance(task.spec, task.kernel.algorithm)
+        error = problem.error(out.numpy(), layout)
         if not error <= limit:
             raise SystemExit(f"{task.variant.name}, {task.spec.key()}: wrong, error {error:.2e}")
         found = self._timer.measure(call, plan=PLAN)
@@ -214,10 +156,12 @@ class Bench:
         return both
 
 
-def tasks_for(specs: list[ConvSpec], only: str, arch: str, folder: str) -> list[Task]:
+def tasks_for(
+    specs: list[ConvSpec], only: str, arch: str, folder: str, variants: Sequence[Variant] = VARIANTS
+) -> list[Task]:
     found = []
     for spec in specs:
-        for variant in VARIANTS:
+        for variant in variants:
             if only in variant.name or variant.name == "default":
                 there = replace(spec, layout=variant.layout)
                 config = variant.config_for(there, gpu_for(arch))
@@ -276,6 +220,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--layers", default=LAYERS, help=f"C=K x map, ... (default {LAYERS})")
     parser.add_argument("--only", default="", help="variants whose name has this in it")
+    parser.add_argument("--kernel", default=KERNEL.name, choices=(KERNEL.name, F4.name))
     parser.add_argument("--arch", default="sm_90", help="with --resources")
     parser.add_argument("--resources", action="store_true", help="compile only; needs no GPU")
     parser.add_argument("--json", help="file of rows, as `tvm-winograd bench conv` writes them")
@@ -284,7 +229,8 @@ def main() -> None:
     pairs = [map(int, layer.split("x")) for layer in args.layers.split(",")]
     specs = [ConvSpec(args.batch, c, size, size, c) for c, size in pairs]
     with tempfile.TemporaryDirectory() as folder:
-        tasks = tasks_for(specs, args.only, arch, folder)
+        variants = variants_of_f4(specs, arch) if args.kernel == F4.name else VARIANTS
+        tasks = tasks_for(specs, args.only, arch, folder, variants)
         built = compile_all(tasks)
         if args.resources:
             cells = [resources_cell(*both) for both in zip(tasks, built, strict=True)]

@@ -1,15 +1,15 @@
-"""Winograd F(2x2, 3x3) in one CUDA kernel, fp32 FMA: the openCNN scheme (Castro, Andrade and
-Fraguela, Mathematics 2021, 9(17), 2033, algorithm 1).
+"""Winograd F(m x m, 3x3), m = 2 or 4, in one CUDA kernel, fp32 FMA: the openCNN scheme (Castro,
+Andrade and Fraguela, Mathematics 2021, 9(17), 2033, algorithm 1).
 
-A block computes `bk` filters x `bp` output tiles. Per step of `bc` channels it loads 4x4 input
+A block computes `bk` filters x `bp` output tiles. Per step of `bc` channels it loads input
 patches, transforms them into shared memory, copies the pre-transformed weights beside them and
 multiplies; at the end the accumulators go through shared memory, in rounds, to the threads that
 transform and store whole output tiles. A thread owns `tk` x `tp` accumulators of one (eps, nu), or
 of `points` of them. NAMED["opencnn"] (winograd_fused_named.py) is that paper's own choice of knobs.
 
     grid    (p block, k block)      threads  (lane, warp)
-    U       shared  (bc, 16, tk/4, bk/tk, 4)         two buffers with cp.async, else one
-    V       shared  (bc, 16, tp/4, bp/tp, 4)         one buffer, two barriers a step
+    U       shared  (bc, E, tk/4, bk/tk, 4)          two buffers with cp.async, else one
+    V       shared  (bc, E, tp/4, bp/tp, 4)          one buffer, two barriers a step; E = (m + 2)^2
     M       registers, then shared, in rounds: winograd_fused_output.py
 
 While a step multiplies, the next step's patches are on their way to registers and its weights

@@ -168,18 +168,18 @@ class Fused(FusedTile):
 class FusedF4(FusedTile):
     """F(4x4, 3x3): 12 warps, three a scheduler, with three of the 36 points each.
 
-    A warp a point (9 warps of 4 points in lanes, 18 of 2) would give one scheduler more work than
-    the others, and all threads the registers that it can give: 168, 96.
+    9 or 18 warps (a point a thread) would be two a scheduler and three on one, and ptxas gives a
+    thread what that one has: 168 or 96 registers. 12 have 168 too, for 96 accumulators, 12
+    operands and 36 words of the next patch.
     """
 
     m = 4
     bk: int = 32
-    tk: int = 8
-    tp: int = 4
-    lanes: str = "ppkkp"
+    tk: int = 4
+    lanes: str = "kpkkp"
     points: int = 3
     rounds: int = 2
-    min_blocks: int = 1  # not said, ptxas spills two registers of 168
+    min_blocks: int = 1  # not said, ptxas spills two registers with tk=8
 
 
 def illegal(config: FusedTile, spec: ConvSpec, hw: Hardware) -> str | None:

@@ -2,8 +2,8 @@
 
 A round takes `bk / rounds` filters. In shared memory their M lies as
 
-    stores=4    (16, tk/4, bk/tk, 4, tp/4, bp/tp, 4)           cut down to the filters of the round
-    otherwise   (16, tk/4, 4, bk/tk, rows of 32 banks)         `relaid`: what a group of lanes that
+    stores=4    (E, tk/4, bk/tk, 4, tp/4, bp/tp, 4)            cut down to the filters of the round
+    otherwise   (E, tk/4, 4, bk/tk, rows of 32 banks)          `relaid`: what a group of lanes that
                 stores together writes lies in one row, rows apart by a pad or turned against each
                 other (`compact`)
 

@@ -20,6 +20,7 @@ PATH = Path(__file__).parent.parent / "benchmarks" / "ablation.py"
 
 @pytest.fixture(scope="module")
 def ablation():
+    sys.path.insert(0, str(PATH.parent))  # as for a script
     found = importlib.util.spec_from_file_location("ablation", PATH)
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -27,6 +28,7 @@ def ablation():
     found.loader.exec_module(module)
     yield module
     del sys.modules["ablation"]
+    sys.path.remove(str(PATH.parent))
 
 
 def test_every_variant_is_legal_and_differs(ablation) -> None:
@@ -37,6 +39,16 @@ def test_every_variant_is_legal_and_differs(ablation) -> None:
     of_one = [t for t in tasks if t.spec.c == 64 and t.variant.epilogue == ablation.NONE]
     assert len({(t.config, t.spec.layout) for t in of_one}) == len(of_one)
     assert len({t.library for t in tasks}) == len(tasks)
+
+
+def test_configs_of_f4_each_once(ablation) -> None:
+    specs = [ConvSpec(n, c, size, size, c) for n in (1, 128) for c, size in ((64, 56), (512, 7))]
+    variants = ablation.variants_of_f4(specs, "sm_90")
+    assert variants[0].name == "default"
+    assert len({v.name for v in variants}) == len({v.config for v in variants}) == len(variants) > 9
+    tasks = ablation.tasks_for(specs[:1], "", "sm_90", "folder", variants)
+    assert {t.kernel.name for t in tasks} == {"winograd-f4-fused"}
+    assert tasks[0].refused is None
 
 
 def test_other_gpus_say_what_they_cannot_do(ablation) -> None:

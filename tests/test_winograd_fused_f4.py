@@ -21,8 +21,14 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 RESNET = ConvSpec(n=128, c=128, h=28, w=28, k=128)
 # ragged blocks of tiles and filters, three steps of channels
 RAGGED = ConvSpec(n=5, c=17, h=9, w=13, k=70)
-SMALL = FusedF4(bp=16, tk=4, lanes="kpkkp", rounds=1)
-CONFIGS = [*f4.configs(RESNET, SM90), FusedF4(rounds=4), FusedF4(fragments=2, stores=2)]
+WIDE, THIN, SMALL = f4.TILES[1:]
+# each tile, and knobs that change the program's order
+CONFIGS = [
+    *f4.TILES,
+    FusedF4(buffers=2),
+    FusedF4(rounds=4, stores=2),
+    FusedF4(tk=8, tp=4, lanes="ppkkp", rounds=1),
+]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
@@ -34,14 +40,14 @@ def test_scheduled_program_is_the_convolution(config: FusedF4) -> None:
     ("spec", "epilogue", "config"),
     [
         (ConvSpec(n=2, c=4, h=9, w=13, k=4), Epilogue(), FusedF4()),
-        (ConvSpec(n=1, c=1, h=1, w=1, k=1), FULL, SMALL),
+        (ConvSpec(n=1, c=1, h=1, w=1, k=1), FULL, THIN),
         (ConvSpec(n=2, c=8, h=8, w=12, k=40), FULL, FusedF4()),  # rows of 16 bytes
         (ConvSpec(n=1, c=1, h=5, w=6, k=65, padding=(0, 2, 3, 0)), Epilogue(bias=True), SMALL),
-        (ConvSpec(n=3, c=9, h=6, w=6, k=64, padding=0), Epilogue(residual=True), f4.TILES[1]),
+        (ConvSpec(n=3, c=9, h=6, w=6, k=64, padding=0), Epilogue(residual=True), WIDE),
         (ConvSpec(n=33, c=8, h=2, w=2, k=3, layout="CHWN"), Epilogue(relu=True), FusedF4()),
         (ConvSpec(n=2, c=9, h=9, w=13, k=17, padding=(0, 2, 1, 1), layout="NHWC"), FULL, SMALL),
         (ConvSpec(n=2, c=9, h=8, w=8, k=17, layout="NHWC", dtype="float16"), FULL, FusedF4()),
-        (ConvSpec(n=2, c=9, h=8, w=8, k=17, dtype="float16"), FULL, f4.TILES[1]),
+        (ConvSpec(n=2, c=9, h=8, w=8, k=17, dtype="float16"), FULL, WIDE),
         (ConvSpec(n=2, c=17, h=9, w=13, k=17), FULL, FusedF4(split_c=3)),
         (ConvSpec(n=2, c=20, h=8, w=8, k=17, layout="NHWC"), FULL, FusedF4(split_c=2)),
         (ConvSpec(n=2, c=20, h=8, w=8, k=17), FULL, dataclasses.replace(SMALL, split_c=2)),
@@ -52,12 +58,12 @@ def test_any_shape(spec: ConvSpec, epilogue: Epilogue, config: FusedF4) -> None:
     check(F4, spec, epilogue, config)
 
 
-@pytest.mark.parametrize("config", [FusedF4(), FusedF4(split_c=2)], ids=["whole", "parts"])
-def test_inside_its_arrays(config: FusedF4) -> None:
-    check_bounds(ConvSpec(3, 11, 7, 7, 70, padding=(2, 0, 1, 2)), F4.algorithm, F4, config)
+def test_inside_its_arrays() -> None:
+    spec = ConvSpec(3, 11, 7, 7, 70, padding=(2, 0, 1, 2))
+    check_bounds(spec, F4.algorithm, F4, FusedF4(split_c=2))
 
 
-@pytest.mark.parametrize("config", [*f4.TILES, FusedF4(buffers=2), FusedF4(rounds=4)], ids=str)
+@pytest.mark.parametrize("config", [WIDE, FusedF4(rounds=4)], ids=str)
 def test_shared_bytes_covers_the_launch(config: FusedF4) -> None:
     spec = dataclasses.replace(RAGGED, layout="NHWC")
     asked = launch_shared_bytes(scheduled(F4, spec, Epilogue(), config))
@@ -77,8 +83,8 @@ def test_default_compiles_without_spills() -> None:
 
 def test_threads_without_a_patch_neither_load_nor_transform() -> None:
     """256 patches a step for 384 threads: everything about them is for the first 8 warps."""
-    done = compiled(F4, RESNET, FusedF4(), "sm_90")
-    loop = done.source[done.source.index("  for (int") :]
+    source = compiled(F4, RESNET, FusedF4(), "sm_90").source
+    loop = source[source.index("  for (int") :]
     loop = loop[: loop.index("\n  }")]
     assert "wino_T" not in loop and loop.count("X_ptr[") == 36
     assert loop.count("if (((int)threadIdx.y) < 8)") >= 2 * 36
@@ -87,12 +93,9 @@ def test_threads_without_a_patch_neither_load_nor_transform() -> None:
 
 
 def test_rows_of_tiles_are_stored_whole() -> None:
-    stores = [
-        line
-        for line in compiled(F4, RESNET, FusedF4(), "sm_90").source.split("\n")
-        if "O_ptr" in line
-    ]
-    assert all("float4" in line for line in stores[2:])
+    source = compiled(F4, RESNET, FusedF4(), "sm_90").source
+    stores = [line for line in source.splitlines() if "O_ptr + " in line or "O_ptr[" in line]
+    assert stores and all("*(float4*)(O_ptr + " in line for line in stores)
 
 
 def test_default_comes_first_and_every_config_is_legal() -> None:
@@ -101,7 +104,7 @@ def test_default_comes_first_and_every_config_is_legal() -> None:
             gpu = gpu_for(arch)
             configs = F4.configs(spec, gpu)
             assert configs[0] == f4.default(spec, gpu)
-            assert 3 < len(set(configs)) == len(configs) < 20
+            assert 3 <= len(set(configs)) == len(configs) <= 16
             assert all(F4.illegal(c, spec, gpu) is None for c in configs)
     assert 6 <= len(F4.configs(RESNET, SM90)) <= 14
     assert F4.configs(RESNET, SM90)[0] == FusedF4()
@@ -137,7 +140,7 @@ def test_supports_says_why_not() -> None:
 
 
 def test_a_log_or_a_config_takes_it() -> None:
-    config = FusedF4(lanes="pkpkp")
+    config = FusedF4(lanes="kkpkp")
     assert F4.make_config(config_dict(config)) == config
     assert choose(RESNET, FULL, SM90, algorithm="winograd-f4").kernel is winograd_f4.KERNEL
     assert choose(RESNET, FULL, SM90, config=config).kernel is F4
