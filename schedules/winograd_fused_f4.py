@@ -27,7 +27,6 @@ _OTHERS = (
     FusedF4(tk=8, tp=4, lanes="pkpkp"),
     FusedF4(buffers=2),
     FusedF4(tk=8, tp=4, lanes="ppkkp", buffers=2),
-    FusedF4(fragments=2),
     FusedF4(rounds=1),
     FusedF4(bk=64, bp=16, lanes="kkkkp"),
     FusedF4(bk=64, bp=16, tk=8, tp=4, bc=4, unroll=4),
