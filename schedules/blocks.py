@@ -38,6 +38,16 @@ def unroll(sch: Schedule, *loops: Loop) -> None:
         sch.unroll(loop)
 
 
+def pipeline(
+    sch: Schedule, loop: Loop, stage: list[int], order: list[int], copies_async: bool = False
+) -> None:
+    """Overlap the statements of `loop`'s body over its iterations; stage 0 by cp.async if asked."""
+    if copies_async:
+        sch.annotate(loop, "software_pipeline_async_stages", [0])
+    sch.annotate(loop, "software_pipeline_stage", stage)
+    sch.annotate(loop, "software_pipeline_order", order)
+
+
 def bind_warps(sch: Schedule, warp: Loop, lane: Loop) -> None:
     """One warp is one threadIdx.y: threadIdx.x is the lane."""
     sch.bind(warp, "threadIdx.y")

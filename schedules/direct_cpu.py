@@ -19,7 +19,7 @@ from tvm_winograd.te import direct
 from tvm_winograd.te.common import ceil_div
 
 from .blocks import move
-from .cpu import FMA_LATENCY, REGISTER_TILE, uneven
+from .cpu import REGISTER_TILE, pixel_tile, uneven
 from .kernel import Kernel
 
 _CHUNK = 256  # channels, see _chunk
@@ -189,15 +189,10 @@ def _pixels(spec: ConvSpec, vectors: int, budget: int, flat: bool) -> tuple[int,
     """(h_tile, w_tile) that covers the map in the fewest cycles, then with the least input."""
     oh, ow = (1, spec.oh * spec.ow) if flat else (spec.oh, spec.ow)
 
-    def cost(tile: tuple[int, int]) -> tuple[int, int]:
-        h, w = tile
-        cycles = max(h * w * vectors, FMA_LATENCY) + vectors
-        halo = (h * spec.stride + spec.r - 1) * (w * spec.stride + spec.s - 1)
-        return ceil_div(oh, h) * ceil_div(ow, w) * cycles, halo
+    def halo(h: int, w: int) -> int:
+        return (h * spec.stride + spec.r - 1) * (w * spec.stride + spec.s - 1)
 
-    most = budget // vectors
-    tiles = [(h, w) for h in range(1, min(most, oh) + 1) for w in range(1, min(most // h, ow) + 1)]
-    return min(tiles, key=cost)
+    return pixel_tile(oh, ow, vectors, budget, then=halo)
 
 
 KERNEL = Kernel(

@@ -185,12 +185,8 @@ def _stage_operands(sch: Schedule, config: Im2win, fragment: Block, step: Loop) 
         loops = blocks.move(sch, copy, step)
         _deal_rows(sch, config, loops[:end], loops[end:start], loops[start:], size)
     sch.storage_align(windows, 0, 3, 2 * vector, vector)
-    if config.copies == "plain":
-        return
-    if config.copies == "async":
-        sch.annotate(step, "software_pipeline_async_stages", [0])
-    sch.annotate(step, "software_pipeline_stage", stage)
-    sch.annotate(step, "software_pipeline_order", order)
+    if config.copies != "plain":
+        blocks.pipeline(sch, step, stage, order, copies_async=config.copies == "async")
 
 
 def _deal_rows(

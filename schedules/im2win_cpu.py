@@ -15,7 +15,7 @@ from tvm_winograd.te import im2win
 from tvm_winograd.te.common import ceil_div
 
 from .blocks import move, unroll
-from .cpu import FMA_LATENCY, REGISTER_TILE, uneven
+from .cpu import REGISTER_TILE, pixel_tile, uneven
 from .kernel import Kernel
 
 _LONGEST_SUM = 1280  # products: 1,152 err 6.1e-7, and it grows with the square root
@@ -178,18 +178,8 @@ def _parts(spec: ConvSpec) -> int:
 
 
 def _pixels(spec: ConvSpec, vectors: int, budget: int) -> tuple[int, int]:
-    """(h_tile, w_tile) that covers the map in the fewest cycles, then with the least input."""
-    rows, most = spec.n * spec.oh, budget // vectors
-
-    def cost(tile: tuple[int, int]) -> tuple[int, int]:
-        h, w = tile
-        cycles = max(h * w * vectors, FMA_LATENCY) + vectors
-        return ceil_div(rows, h) * ceil_div(spec.ow, w) * cycles, h
-
-    tiles = [
-        (h, w) for h in range(1, min(most, rows) + 1) for w in range(1, min(most // h, spec.ow) + 1)
-    ]
-    return min(tiles, key=cost)
+    """(h_tile, w_tile) that covers the map in the fewest cycles, then with the fewest rows."""
+    return pixel_tile(spec.n * spec.oh, spec.ow, vectors, budget, then=lambda h, w: h)
 
 
 KERNEL = Kernel(

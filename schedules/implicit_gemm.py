@@ -198,10 +198,7 @@ def _pipeline(sch: Schedule, config: Product, step: Loop) -> None:
         stage, order = [0, 1, 0, 1], [1, 0, 2, 3]
     else:
         stage, order = [0, 0, config.buffers - 1], [0, 1, 2]
-    if config.weights == "async":
-        sch.annotate(step, "software_pipeline_async_stages", [0])
-    sch.annotate(step, "software_pipeline_stage", stage)
-    sch.annotate(step, "software_pipeline_order", order)
+    blocks.pipeline(sch, step, stage, order, copies_async=config.weights == "async")
 
 
 def _kernel(config: type, **fields: Any) -> Kernel:

@@ -102,13 +102,8 @@ def _malformed(config: Product) -> str | None:
     """None, or why the numbers of `config` do not fit each other, whatever it computes."""
     if reason := config.malformed_tile("bc", "buffers", "parts"):
         return reason
-    k, p = (2 ** config.lanes.count(ch) for ch in "kp")
-    if k * p != blocks.WARP or len(config.lanes) != 5:
-        return f"lanes={config.lanes!r}: 5 bits, each k or p, are needed"
-    if config.lane_k % k or config.lane_p % p:
-        return f"lanes={config.lanes!r}: {k}x{p} do not divide {config.lane_k}x{config.lane_p}"
-    if config.threads > 1024:
-        return f"{config.threads} threads a block; at most 1024"
+    if reason := config.malformed_lanes():
+        return reason
     if config.weights not in ("async", "registers"):
         return f'weights={config.weights!r}: "async" or "registers"'
     if config.store not in _STORES:

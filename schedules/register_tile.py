@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from . import blocks
+
 
 class RegisterTile:
     """Mixin of a config: a block of bk filters x bp tiles, a thread of tk x tp of them."""
@@ -10,6 +12,7 @@ class RegisterTile:
     bp: int
     tk: int
     tp: int
+    lanes: str
 
     @property
     def lane_k(self) -> int:
@@ -25,6 +28,17 @@ class RegisterTile:
     def accumulators(self) -> int:
         """fp32 registers of a thread for M."""
         return self.tk * self.tp
+
+    def malformed_lanes(self) -> str | None:
+        """None, or why `lanes`, bits of a k or p each, and the warps beside them do not fit."""
+        k, p = (2 ** self.lanes.count(ch) for ch in "kp")
+        if k * p != blocks.WARP or len(self.lanes) != 5:
+            return f"lanes={self.lanes!r}: 5 bits, each k or p, are needed"
+        if self.lane_k % k or self.lane_p % p:
+            return f"lanes={self.lanes!r}: {k}x{p} do not divide {self.lane_k}x{self.lane_p}"
+        if (threads := self.lane_k * self.lane_p) > 1024:
+            return f"{threads} threads a block; at most 1024"
+        return None
 
     def malformed_tile(self, *positive: str) -> str | None:
         """None, or what is wrong with the tile or the fields that must be positive."""

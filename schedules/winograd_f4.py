@@ -187,12 +187,9 @@ def _stage_operands(sch: Schedule, config: Staged, step: Loop, channel: Loop) ->
     if config.copies == "registers":
         copies = [c for s in shared for c in (s, sch.cache_read(s, 0, "local"))]
         stage, order = [0, 1, 0, 1, 1], [2, 0, 3, 1, 4]
-    else:
-        sch.annotate(step, "software_pipeline_async_stages", [0])
     for copy in copies:
         blocks.deal(sch, blocks.move(sch, copy, step), config.warps, vector=4)
-    sch.annotate(step, "software_pipeline_stage", stage)
-    sch.annotate(step, "software_pipeline_order", order)
+    blocks.pipeline(sch, step, stage, order, copies_async=config.copies == "async")
 
 
 def _input_transform(sch: Schedule, config: Staged, layout: str) -> None:

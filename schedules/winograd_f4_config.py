@@ -140,13 +140,8 @@ def _malformed(config: Staged) -> str | None:
 
 
 def _malformed_gemm(config: Staged) -> str | None:
-    k, p = (2 ** config.lanes.count(ch) for ch in "kp")
-    if k * p != blocks.WARP or len(config.lanes) != 5:
-        return f"lanes={config.lanes!r}: 5 bits, each k or p, are needed"
-    if config.lane_k % k or config.lane_p % p:
-        return f"lanes={config.lanes!r}: {k}x{p} do not divide {config.lane_k}x{config.lane_p}"
-    if config.gemm_threads > 1024:
-        return f"{config.gemm_threads} threads a block; at most 1024"
+    if reason := config.malformed_lanes():
+        return reason
     for name in ("bk", "bp"):
         if config.bc * getattr(config, name) % (4 * config.gemm_threads):
             return f"{name}={getattr(config, name)}, bc={config.bc}: a step's copy is uneven"

@@ -171,19 +171,13 @@ def _pipeline(sch: Schedule, config: FusedTile, step: Loop, product: Loop) -> No
     A product's (of a channel, or a channel's point) are: load U's fragment, V's, multiply.
     """
     if config.fragments > 1:
-        _annotate(sch, product, [0, 0, 1], [0, 1, 2])
+        blocks.pipeline(sch, product, [0, 0, 1], [0, 1, 2])
     multiply = config.buffers  # the stage: one later, and operands are written ahead
     if config.weights == "async":
-        _annotate(sch, step, [0, 1, 0, multiply], [1, 0, 2, 3])
-        sch.annotate(step, "software_pipeline_async_stages", [0])
+        blocks.pipeline(sch, step, [0, 1, 0, multiply], [1, 0, 2, 3], copies_async=True)
     elif config.prefetch != "off":
         order = [2, 0, 3, 1, 4] if config.prefetch == "before" else [3, 0, 4, 1, 2]
-        _annotate(sch, step, [0, 1, 0, 1, multiply], order)
-
-
-def _annotate(sch: Schedule, loop: Loop, stage: list[int], order: list[int]) -> None:
-    sch.annotate(loop, "software_pipeline_stage", stage)
-    sch.annotate(loop, "software_pipeline_order", order)
+        blocks.pipeline(sch, step, [0, 1, 0, 1, multiply], order)
 
 
 def _kernel(config: type, **fields: Any) -> Kernel:

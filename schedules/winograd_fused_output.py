@@ -122,8 +122,7 @@ def transform(sch: Schedule, config: FusedTile, layout: str, k_round: Loop, turn
     (sch.vectorize if config.stores > 1 else sch.unroll)(vector)
     _arrange(sch, config, layout, shared, len(part))
     if config.m_buffers > 1:
-        sch.annotate(k_round, "software_pipeline_stage", [0, 1])
-        sch.annotate(k_round, "software_pipeline_order", [0, 1])
+        blocks.pipeline(sch, k_round, [0, 1], [0, 1])
 
 
 def _stored(sch: Schedule, config: FusedTile, p1: Loop, p2: Loop) -> tuple[list[Loop], Loop]:

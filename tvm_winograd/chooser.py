@@ -33,6 +33,11 @@ class Wishes:
         check_wish(self.layout)
 
     @property
+    def options(self) -> dict[str, Any]:
+        """As arguments of `compile`."""
+        return dict(vars(self))
+
+    @property
     def names(self) -> set[str]:
         """The layers that are named."""
         return {*self.layers, *self.configs}

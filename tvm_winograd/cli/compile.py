@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..compiler import compile as compile_model
 
-    wishes = wishes_of(args)
     artifact = compile_model(
         args.model,
         target=args.target,
@@ -38,16 +37,12 @@ def run(args: argparse.Namespace) -> int:
         buckets=args.buckets,
         dtype=args.dtype,
         weights=args.weights,
-        logs=wishes.logs,
-        algorithm=wishes.algorithm,
-        limits=wishes.limits,
-        layers=wishes.layers,
-        layout=wishes.layout,
         labels=_labels(args.labels),
         compiler=args.compiler,
         ptx=not args.no_ptx,
         cuda_graph=not args.no_cuda_graph,
         progress=progress_printer(),
+        **wishes_of(args).options,
     )
     if args.json:
         print_json({"artifact": str(artifact.path), **artifact.manifest})

@@ -89,14 +89,9 @@ def compile_into(
         target="cuda" if on_gpu else "llvm",
         arch=hardware.arch if on_gpu else None,
         output=folder / _ARTIFACT,
-        logs=wishes.logs,
-        algorithm=wishes.algorithm,
-        limits=wishes.limits,
-        layers=wishes.layers,
-        configs=wishes.configs,
-        layout=wishes.layout,
         ptx=False,
         cuda_graph=graph,
+        **wishes.options,
     )
 
 
