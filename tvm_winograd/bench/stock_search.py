@@ -14,10 +14,10 @@ from typing import Any
 
 from .. import build
 from ..errors import UnsupportedError
-from ..gpu import gpu_for, make_target
+from ..gpu import gpu_for
 from ..libraries import tvm_version
 from ..shapes import ConvSpec, Epilogue
-from .stock import Record, plain_trace, prim_func
+from .stock import Record, plain_trace, prim_func, stock_target
 
 FAILED = 1e9  # MetaSchedule records a candidate that failed with 1e10 seconds
 TRIALS_PER_ROUND = 16  # between two trainings of the cost model
@@ -98,13 +98,14 @@ def _tune(func: Any, arch: str, trials: int, runner: Any, workers: int) -> list[
     with tempfile.TemporaryDirectory(prefix="stock-metaschedule-") as scratch:
         database = ms.tir_integration.tune_tir(
             func,
-            make_target(gpu_for(arch)),
+            stock_target(gpu_for(arch)),
             scratch,
             trials,
             num_trials_per_iter=min(trials, TRIALS_PER_ROUND),
             builder=local_builder(arch, scratch, workers),
             runner=runner,
             space=cuda_space(),
+            num_tuning_cores=workers,
             seed=0,
         )
         return list(database.get_all_tuning_records())

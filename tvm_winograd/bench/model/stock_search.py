@@ -8,7 +8,8 @@ from typing import Any
 
 from ...errors import UnsupportedError
 from ...frontend import Model
-from ...gpu import Gpu, make_target
+from ...gpu import Gpu
+from ..stock import stock_target
 from ..stock_search import FAILED, TRIALS_PER_ROUND, cuda_space, local_builder
 from .stock import database_folder, legalized
 
@@ -38,7 +39,7 @@ def search(
 
     folder, mod = database_folder(out, model, gpu.arch), legalized(model, gpu)
     folder.mkdir(parents=True, exist_ok=True)
-    target = make_target(gpu)
+    target = stock_target(gpu)
     tasks = ms.relax_integration.extract_tasks(mod, target)
     with tempfile.TemporaryDirectory(prefix="stock-metaschedule-") as scratch:
         database = ms.relax_integration.tune_relax(
