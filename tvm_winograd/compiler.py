@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,26 +88,54 @@ def compile(
     loaded = load_model(model, batch=size, weights=weights, seed=seed)
     _check_labels(labels, loaded)
     networks = _at_batches(loaded, batches)
-    jobs = [(h, False, network) for h in hardware for network in networks]
+    jobs = [_Job(h, False, network) for h in hardware for network in networks]
     if ptx and target == "cuda":
-        jobs += [(PORTABLE, True, network) for network in networks]
-    modules, arrays = [], SharedArrays()
-    for hw, as_ptx, network in jobs:
-        name = ("ptx" if as_ptx else hw.arch) + (f"-b{network.batch}" if batches else "")
-        progress(f"lowering for {name}")
-        wanted = replace(wishes, configs={}) if as_ptx else wishes
-        with as_build_error(f"TVM could not lower {loaded.name} for {name}"):
-            lowered = _lower(network, hw, wanted, progress, dump)
-        lowered = replace(lowered, params=arrays.share(lowered.params))
-        _check_names(wishes, lowered)
-        for note in lowered.notes:
-            progress(f"note: {note}")
-        progress(f"compiling {len(lowered.functions)} functions for {name}")
-        module = _build_module(name, hw, lowered, compiler, as_ptx, cuda_graph)
-        modules.append(replace(module, batch=network.batch if batches else None))
+        jobs += [_Job(PORTABLE, True, network) for network in networks]
+    arrays = SharedArrays()
+    modules = [
+        _module(job, batches, wishes, compiler, cuda_graph, arrays, progress, dump) for job in jobs
+    ]
     path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
     progress(f"writing {path}")
     return _write(path, target, modules, loaded, batches, labels)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One module: the network at one batch for one kind of hardware."""
+
+    hardware: Hardware
+    ptx: bool
+    network: Model
+
+    def name(self, batches: Batches | None) -> str:
+        """Of the module: "sm_90", "ptx", "sm_90-b8"."""
+        kind = "ptx" if self.ptx else self.hardware.arch
+        return f"{kind}-b{self.network.batch}" if batches else kind
+
+
+def _module(
+    job: _Job,
+    batches: Batches | None,
+    wishes: Wishes,
+    compiler: str,
+    cuda_graph: bool,
+    arrays: SharedArrays,
+    progress: Progress,
+    dump: Dump,
+) -> BuiltModule:
+    name, network = job.name(batches), job.network
+    progress(f"lowering for {name}")
+    wanted = replace(wishes, configs={}) if job.ptx else wishes
+    with as_build_error(f"TVM could not lower {network.name} for {name}"):
+        lowered = _lower(network, job.hardware, wanted, progress, dump)
+    lowered = replace(lowered, params=arrays.share(lowered.params))
+    _check_names(wishes, lowered)
+    for note in lowered.notes:
+        progress(f"note: {note}")
+    progress(f"compiling {len(lowered.functions)} functions for {name}")
+    module = _build_module(name, job.hardware, lowered, compiler, job.ptx, cuda_graph)
+    return replace(module, batch=network.batch if batches else None)
 
 
 def _at_batches(model: Model, batches: Batches | None) -> list[Model]:

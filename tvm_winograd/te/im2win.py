@@ -12,7 +12,7 @@ addressed, not stored.
 
     win_I  windows, (C, rows, Q), or (rows, Q, C) for `channels_last`     the one workspace
     win_T  windows of a block of pixels for one step of the reduction     (if staged)
-    win_F  windows of a thread's run of pixels                            (if staged)
+    win_F  windows of a thread's run of pixels, for one filter row or vector of words (if staged)
     win_Y  sums over (c, s, r), tile-shaped; with `parts` one sum a part of C
     win_S  the parts' sum                                                 (if there are parts)
     win_O  scatter, epilogue   the output in the spec's layout
@@ -55,6 +55,9 @@ class Tiling:
     s_tile: int = 0  # filter columns of a step; S is padded to a multiple; 0: all
     parts: int = 1  # of C, each with a sum of its own
     staged: bool = False  # win_T and win_F exist
+    # Words of a window that a thread takes at once: 1, from each column of its run, or 4, of each
+    # pixel, where windows and steps start at whole vectors.
+    window: int = 1
     channels_last: bool = False
 
 
@@ -77,6 +80,8 @@ class Sizes:
     segment: int  # words of a row that a block needs in a step, whole vectors
     pitch: int  # words of a row of I
 
+    taps: tuple[int, int]  # of a channel in a step: words apart, words together
+
     @property
     def workspace(self) -> int:
         """Elements of I."""
@@ -94,9 +99,10 @@ def sizes(spec: ConvSpec, tiling: Tiling) -> Sizes:
     words = ((bw - 1) * spec.stride + (bs - 1) * spec.dilation + 1) * spec.r
     segment, last = ceil_div(words, vector) * vector, block * (wb - 1) + step * (sb - 1)
     pitch = ceil_div(last + segment, 4) * 4 if tiling.staged else last + words
+    taps = (bs, spec.r) if tiling.window == 1 else (bs * spec.r // tiling.window, tiling.window)
     return Sizes(
         rows, ceil_div(spec.k, bk), ceil_div(rows, bh), wb, bk, bh, bw, bs, sb, c_pad,
-        c_pad // tiling.c_tile * sb, vector, segment, pitch,
+        c_pad // tiling.c_tile * sb, vector, segment, pitch, taps,
     )  # fmt: skip
 
 
@@ -245,6 +251,9 @@ def _staged(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[...,
     shared = te.compute((z.steps, z.hb, z.wb, lines, vectors, z.vector), tile, name="win_T")
     outer = (z.steps, tiling.c_tile, z.hb, z.wb, *tiling.h_tile)
 
+    if tiling.window > 1:
+        return _vectors(shared, spec, tiling)
+
     def fragment(*index: Expr) -> Expr:
         *block, x, r = index
         step, ci, hb, wb, *h = block[: len(outer)]
@@ -266,11 +275,37 @@ def _staged(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[...,
     return read
 
 
+def _vectors(shared: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[..., Expr]:
+    """The same from win_T, through a win_F of whole vectors of every pixel's window."""
+    z = sizes(spec, tiling)
+    outer = (z.steps, tiling.c_tile, z.hb, z.wb, *tiling.h_tile)
+
+    def fragment(*index: Expr) -> Expr:
+        *block, q, lane = index
+        step, ci, hb, wb, *h = block[: len(outer)]
+        w = mixed_radix(tiling.w_tile, block[len(outer) :])
+        line = ci * z.bh + mixed_radix(tiling.h_tile, h)
+        return shared[step, hb, wb, line, w * (spec.stride * spec.r // tiling.window) + q, lane]
+
+    local = te.compute((*outer, *tiling.w_tile, *z.taps), fragment, name="win_F")
+
+    def read(
+        step: Expr, ci: Expr, q: Expr, lane: Expr, hb: Expr, wb: Expr,
+        h: Sequence[Expr], w: Sequence[Expr],
+    ) -> Expr:  # fmt: skip
+        return local[(step, ci, hb, wb, *h, *w, q, lane)]
+
+    return read
+
+
 def _sums(u: te.Tensor, read: Callable[..., Expr], spec: ConvSpec, tiling: Tiling) -> te.Tensor:
-    """win_Y; the reduction is over (step, c, s, r), the last three inside a step."""
+    """win_Y; the reduction is over (step, c, s, r), the last three inside a step.
+
+    (s, r) are (vector, word) if a thread takes vectors: the same words in the same order.
+    """
     z, nk, nh = sizes(spec, tiling), 1 + len(tiling.k_tile), len(tiling.h_tile)
     steps = z.steps // tiling.parts
-    extents = {"step": steps, "rc": tiling.c_tile, "rs": z.bs, "rr": spec.r}
+    extents = {"step": steps, "rc": tiling.c_tile, "rs": z.taps[0], "rr": z.taps[1]}
     axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
 
     def compute(*index: Expr) -> Expr:
@@ -279,9 +314,9 @@ def _sums(u: te.Tensor, read: Callable[..., Expr], spec: ConvSpec, tiling: Tilin
         local, ci, si, r = axes
         step = part * steps + local
         if tiling.channels_last:
-            t = ((step * z.bs + si) * spec.r + r) * tiling.c_tile + ci
+            t = ((step * z.taps[0] + si) * z.taps[1] + r) * tiling.c_tile + ci
         else:
-            t = ((step * tiling.c_tile + ci) * z.bs + si) * spec.r + r
+            t = ((step * tiling.c_tile + ci) * z.taps[0] + si) * z.taps[1] + r
         return te.sum(
             u[(index[0], t, *index[1:nk])] * read(step, ci, si, r, hb, wb, h, w), axis=axes
         )
