@@ -22,10 +22,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common import save, start
 from depthwise_cases import (
     DLIGHT,
     FUNCTIONS,
@@ -39,12 +40,11 @@ from depthwise_cases import (
 )
 from tvm_winograd.schedules.kernel import config_dict
 
-from tvm_winograd import ConvSpec, build, env
+from tvm_winograd import ConvSpec
 from tvm_winograd.cli.common import print_table
 from tvm_winograd.cuda_timing import CudaTimer, Plan
-from tvm_winograd.gpu import Gpu, gpu_for
+from tvm_winograd.gpu import Gpu
 from tvm_winograd.tolerances import TOLERANCES
-from tvm_winograd.tuning import provenance
 
 BRIEF = Plan(warmup_ms=10.0, total_ms=40.0)  # for one of many candidates, and what is slow
 
@@ -199,8 +199,6 @@ def summary(rows: list[Row]) -> list[str]:
 
 
 def main() -> None:
-    import torch
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     batches = lambda text: [int(n) for n in text.split(",")]  # noqa: E731
     parser.add_argument("--batch", type=batches, default=[1, 32, 128], metavar="N,...")
@@ -210,12 +208,7 @@ def main() -> None:
     parser.add_argument("--without-dlight", dest="dlight", action="store_false")
     parser.add_argument("--json", type=Path, metavar="FILE", help="rows, written as they come")
     args = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = True
-    build.ensure_cuda_codegen()
-    gpu = gpu_for(env.collect()["gpus"][0]["arch"])
-    where = {**asdict(provenance.collect(gpu)), "torch": torch.__version__}
-    where["cudnn"] = torch.backends.cudnn.version()
+    gpu, where = start()
     rows: list[Row] = []
     lines = []
     with tempfile.TemporaryDirectory() as folder, CudaTimer() as timer:
@@ -223,9 +216,7 @@ def main() -> None:
             rows += found
             lines.append(summary(found))
             print("  ".join(lines[-1]), file=sys.stderr)
-            if args.json:
-                text = json.dumps({"where": where, "rows": [asdict(r) for r in rows]}, indent=1)
-                args.json.write_text(text)
+            save(args.json, where, rows)
     columns = ["n", "layer", "default", "best", "dlight", "torch", "error", "best is"]
     print_table(f"{where['gpu']}, {args.dtype}: us (GB/s)", columns, lines)
 

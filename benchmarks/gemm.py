@@ -25,14 +25,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_winograd import ConvSpec, Epilogue, build, env
+from common import save, start
+
+from tvm_winograd import ConvSpec, Epilogue, build
 from tvm_winograd.cli.common import print_table
 from tvm_winograd.cuda_timing import CudaTimer, Plan
 from tvm_winograd.gpu import Gpu, gpu_for, make_target
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.select import Choice, kernels_of
 from tvm_winograd.tolerances import tolerance
-from tvm_winograd.tuning import provenance
 
 STAGES = ((64, 56), (128, 28), (256, 14), (512, 7))  # width and map of a ResNet's stages
 BRIEF = Plan(warmup_ms=15.0, total_ms=50.0)  # for one of many candidates
@@ -234,8 +235,6 @@ def knobs(config: str) -> str:
 
 
 def main() -> None:
-    import torch
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--configs", type=int, nargs="?", const=100, default=1, metavar="N")
@@ -244,12 +243,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="layers whose key contains this, e.g. r7s7")
     parser.add_argument("--json", type=Path, metavar="FILE", help="rows, written as they come")
     args = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = True
-    build.ensure_cuda_codegen()
-    gpu = gpu_for(env.collect()["gpus"][0]["arch"])
-    where = {**asdict(provenance.collect(gpu)), "torch": torch.__version__}
-    where["cudnn"] = torch.backends.cudnn.version()
+    gpu, where = start()
     rows: list[Row] = []
     lines = []
     specs = [s for s in layers(args.batch) if args.only in s.key()]
@@ -258,9 +252,7 @@ def main() -> None:
             rows += found
             lines.append(summary(found))
             print("  ".join(lines[-1]), file=sys.stderr)
-            if args.json:
-                text = json.dumps({"where": where, "rows": [asdict(r) for r in rows]}, indent=1)
-                args.json.write_text(text)
+            save(args.json, where, rows)
     columns = ["layer", "default", "best", "cuDNN", "cuBLAS", "error", "default is", "best is"]
     print_table(f"{where['gpu']}, batch {args.batch}: us (TFLOP/s)", columns, lines)
 

@@ -101,7 +101,7 @@ class Store(Generic[R]):
         for path in self._paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             form = self._kind.as_csv if path.suffix == ".csv" else self._kind.as_json
-            _write(path, form(kept))
+            write_whole(path, form(kept))
 
     def _put(self, rows: Sequence[R]) -> None:
         for new in rows:
@@ -121,7 +121,8 @@ def _value(kind: str, value: Any) -> Any:
     return None if value in (None, "") else _PARSE[kind](value)
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """The file is the old or the new one at every moment."""
     made = path.with_name(f".{path.name}.new")
     made.write_text(text, encoding="utf-8", newline="")
     os.replace(made, path)
