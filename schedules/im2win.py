@@ -10,8 +10,9 @@
 
 A block reads from each of its rows a segment of neighbours. A thread takes the columns of its run
 of tw pixels once for each filter row, (tw - 1) * stride + S words for tw * S products and tk
-filters: no other order of the operands has this reuse in registers. The workspace comes from
-TVM's device pool on the host, once a call.
+filters: no other order of the operands has this reuse in registers. Where a stride is as wide as
+the filter columns of a step (11x11, stride 4) no words are shared: there it takes vectors of each
+pixel's window (`flat`). The workspace comes from TVM's device pool on the host, once a call.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import im2win
 from tvm_winograd.te.common import ceil_div
 
-from . import blocks
+from . import blocks, im2win_transform
 from .blocks import Block, Loop, Schedule
 from .im2win_config import FILTER_STRIDE, ROW_STRIDE, Im2win, illegal
 from .im2win_default import configs, default, portable
@@ -50,14 +51,14 @@ def schedule(sch: Schedule, config: Im2win, gpu: Gpu) -> None:
     layout = str(sch.get(sch.get_sblock("win_O")).annotations["layout"])
     y = sch.get_sblock("win_Y")
     lane = _bind_tile(sch, config, y, layout)
-    step, r, s = _accumulate(sch, config, y, lane)
-    fragment = _fragments(sch, y, r, s)
+    step, outer, tap = _accumulate(sch, config, y, lane)
+    fragment = _fragments(sch, config, y, outer, tap)
     if config.shared:
         _stage_operands(sch, config, fragment, step)
     else:
         sch.compute_inline(sch.get_sblock("win_T"))
     sch.decompose_reduction(y, step)
-    _transform(sch, config, layout)
+    im2win_transform.schedule(sch, config.threads, gpu, layout)
 
 
 def _bind_tile(sch: Schedule, config: Im2win, y: Block, layout: str) -> Loop:
@@ -144,26 +145,32 @@ def _bind_threads(
 
 
 def _accumulate(sch: Schedule, config: Im2win, y: Block, lane: Loop) -> tuple[Loop, ...]:
-    """Sums in registers, an outer product each; returns the loops (step, r, s)."""
-    *outer, k1, k0, k2, hb, wb, h1, h0, w0, w1, step, channel, s, r = blocks.move(sch, y, lane)
-    tile = [*outer, k0, hb, wb, h0, w0, k1, h1, k2, w1]
-    sch.reorder(step, channel, r, s, *tile)
-    blocks.unroll(sch, s, *tile)
-    straight = config.accumulators * blocks.extent(sch, s)
-    for loop in (r, channel):
+    """Sums in registers, an outer product each.
+
+    Returns the loops (step, outer, tap): filter rows and their columns, or vectors and their words.
+    """
+    *rest, k1, k0, k2, hb, wb, h1, h0, w0, w1, step, channel, s, r = blocks.move(sch, y, lane)
+    outer, tap = (s, r) if config.flat else (r, s)
+    tile = [*rest, k0, hb, wb, h0, w0, k1, h1, k2, w1]
+    sch.reorder(step, channel, outer, tap, *tile)
+    blocks.unroll(sch, tap, *tile)
+    straight = config.accumulators * blocks.extent(sch, tap)
+    for loop in (outer, channel):
         straight *= blocks.extent(sch, loop)
         if straight <= config.unroll:
             sch.unroll(loop)
-    return step, r, s
+    return step, outer, tap
 
 
-def _fragments(sch: Schedule, y: Block, r: Loop, s: Loop) -> Block:
-    """A thread's columns of a filter row, and its weights of one filter element, to registers."""
+def _fragments(sch: Schedule, config: Im2win, y: Block, outer: Loop, tap: Loop) -> Block:
+    """A thread's windows of a filter row or vector, and its weights of one tap, to registers."""
     weights, windows = sch.cache_read(y, 0, "local"), sch.get_sblock("win_F")
-    *outer, vector = blocks.move(sch, weights, s)
-    blocks.unroll(sch, *outer)
+    *loops, vector = blocks.move(sch, weights, tap)
+    blocks.unroll(sch, *loops)
     sch.vectorize(vector)
-    blocks.unroll(sch, *blocks.move(sch, windows, r))
+    *loops, last = blocks.move(sch, windows, outer)
+    blocks.unroll(sch, *loops)
+    (sch.vectorize if config.flat else sch.unroll)(last)
     sch.set_scope(windows, 0, "local")
     return weights
 
@@ -173,17 +180,19 @@ def _stage_operands(sch: Schedule, config: Im2win, fragment: Block, step: Loop) 
     windows, weights = sch.get_sblock("win_T"), sch.cache_read(fragment, 0, "shared.dyn")
     vector = blocks.extent(sch, sch.get_loops(windows)[-1])
     stage, order = [0, 0, config.buffers - 1], [0, 1, 2]
-    # block, its loops over rows end, those over neighbours start, words of an access
-    copies = [(windows, 4, 4, vector), (weights, 2, 3, config.k_vector)]
+    # block, its loops over rows end, those over neighbours start, words of an access, rows together
+    of_windows = 4, 4, vector, config.bw if config.flat else config.bh
+    of_weights = 2, 3, config.k_vector, 1
+    copies = [(windows, *of_windows), (weights, *of_weights)]
     if config.copies == "registers":
         store, load = sch.cache_write(windows, 0, "local"), sch.cache_read(weights, 0, "local")
-        copies = [(store, 4, 4, vector), *copies, (load, 2, 3, config.k_vector)]
+        copies = [(store, *of_windows), *copies, (load, *of_weights)]
         stage, order = [0, 1, 0, 1, 1], [2, 0, 3, 1, 4]
         windows = store
     sch.set_scope(windows, 0, "shared.dyn")
-    for copy, end, start, size in copies:
+    for copy, end, start, *sizes in copies:
         loops = blocks.move(sch, copy, step)
-        _deal_rows(sch, config, loops[:end], loops[end:start], loops[start:], size)
+        _deal_rows(sch, config, loops[:end], loops[end:start], loops[start:], *sizes)
     sch.storage_align(windows, 0, 3, 2 * vector, vector)
     if config.copies != "plain":
         blocks.pipeline(sch, step, stage, order, copies_async=config.copies == "async")
@@ -196,6 +205,7 @@ def _deal_rows(
     outer: list[Loop],
     words: list[Loop],
     vector: int,
+    group: int,
 ) -> None:
     """Rows of words to threads, whole vectors each; neighbours to neighbours.
 
@@ -204,13 +214,16 @@ def _deal_rows(
 
     Args:
         outer: loops that every thread runs in full.
+        group: rows that are neighbours in memory, the next ones elsewhere.
     """
     row, word = sch.fuse(*rows), sch.fuse(*words)
     count, vectors = blocks.extent(sch, row), ceil_div(blocks.extent(sch, word), vector)
 
     def turns(width: tuple[int, int]) -> int:
         along = width[0] * width[1]
-        return ceil_div(vectors, along) * ceil_div(count, config.conv_threads // along)
+        each = config.conv_threads // along
+        crossing = each % group > 0 and group % each > 0  # a division for each turn after all
+        return ceil_div(vectors, along) * ceil_div(count, each) * (1 + crossing)
 
     w_warps, w_lanes = min(_widths(config.warps), key=turns)
     row_turn, row_warp, row_lane = sch.split(
@@ -227,30 +240,6 @@ def _widths(warps: int) -> list[tuple[int, int]]:
     """(warps, lanes) that may lie along a row, widest first."""
     whole = [(w, blocks.WARP) for w in range(warps, 0, -1) if warps % w == 0]
     return whole + [(1, lanes) for lanes in (16, 8, 4, 2, 1)]
-
-
-def _transform(sch: Schedule, config: Im2win, layout: str) -> None:
-    """X -> I, four words of a row a thread; some lanes along what is contiguous in X."""
-    load = sch.get_sblock("win_I")
-    store = sch.cache_write(load, 0, "local")
-    c, row, word = sch.get_loops(store)
-    word, vector = sch.split(word, [None, 4])
-    across = {"NHWC": c, "CHWN": row}.get(layout)
-    outer, inner = [c, row, word], []
-    if across is not None:
-        lanes = next(n for n in (8, 4, 2, 1) if n <= blocks.extent(sch, across))
-        rest, lane = sch.split(across, [None, lanes])
-        outer[outer.index(across)] = rest
-        inner = [lane]
-    sch.reorder(*outer, *inner, vector)
-    block, *threads = sch.split(
-        sch.fuse(*outer), [None, config.threads // (lanes if across is not None else 1)]
-    )
-    sch.bind(block, "blockIdx.x")
-    thread = sch.fuse(*threads, *inner)
-    sch.bind(thread, "threadIdx.x")
-    sch.vectorize(vector)
-    blocks.unroll(sch, *blocks.move(sch, load, thread))
 
 
 def _sum_of_parts(sch: Schedule, config: Im2win) -> None:

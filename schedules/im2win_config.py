@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tvm_winograd.gpu import Gpu, Hardware
@@ -35,6 +36,10 @@ class Im2win:
     lanes: str = "hkhkh"
     bc: int = 2  # channels a step
     bs: int = 0  # filter columns a step; 0: all
+    # Words of a window in a step, of all channels together: whole vectors, copied and loaded pixel
+    # by pixel, where stride * C * R is a multiple of 4 (bc and bs are 1 and 0). 0: columns of `bc`
+    # channels, which neighbours share where their windows overlap.
+    flat: int = 0
     shared: bool = True  # False: operands straight from global memory
     # How operands reach shared memory: "async" (cp.async, `buffers` - 1 steps ahead), "registers"
     # (one step ahead in registers, one buffer) or "plain" (when they are needed).
@@ -77,19 +82,20 @@ class Im2win:
         k, h, w = self.grid_tile
         k_tile = (self.tk // self.k_vector, k, self.k_vector)
         return im2win.Tiling(
-            k_tile, (self.th, h), (w, self.tw), self.bc, self.bs, self.parts, staged=True
+            k_tile, (self.th, h), (w, self.tw), self.bc, self.bs, self.parts, True, self.flat
         )
 
-    def window_columns(self, spec: ConvSpec) -> int:
-        """Columns that a thread's run of pixels meets in a step."""
-        bs = self.bs or spec.s
-        return (self.tw - 1) * spec.stride + (bs - 1) * spec.dilation + 1
+    def fragment_words(self, spec: ConvSpec) -> int:
+        """Words of windows that a thread holds: of a filter row, or a vector of each pixel."""
+        columns = (self.tw - 1) * spec.stride + ((self.bs or spec.s) - 1) * spec.dilation + 1
+        return self.th * (4 * self.tw if self.flat else columns)
 
     def step_words(self, spec: ConvSpec) -> int:
         """Words of one buffer: weights and windows of a step."""
         z = im2win.sizes(spec, self.tiling)
         pitch = _aligned(z.segment, 2 * z.vector, z.vector)
-        return self.bc * (z.bs * spec.r * self.bk + self.bh * pitch)
+        lines = self.bh * (self.bw if self.flat else self.bc)
+        return math.prod(z.taps) * self.bk + lines * pitch
 
     def shared_for(self, spec: ConvSpec) -> int:
         """Bytes of shared memory a block."""
@@ -120,7 +126,7 @@ def illegal(config: Im2win, spec: ConvSpec, hw: Hardware) -> str | None:
         return f'copies="async" needs cp.async (sm_80 or newer), got {hw.arch}'
     if (size := config.shared_for(spec)) > hw.shared_per_block:
         return f"{size} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
-    fragments = config.th * config.window_columns(spec) + config.tk
+    fragments = config.fragment_words(spec) + config.tk
     needed = config.accumulators + fragments + _staged_registers(config, spec) + 32
     available = min(hw.max_registers, hw.registers_per_sm // config.conv_threads)
     if needed > available:
@@ -157,6 +163,10 @@ def _malformed_copies(config: Im2win) -> str | None:
         return f"store={config.store!r}: {', '.join(STORES)}"
     if config.shared and (config.copies == "async") != (config.buffers > 1):
         return f'buffers={config.buffers} with copies={config.copies!r}: 2 or more if "async", or 1'
+    if config.flat % 4 or config.flat < 0:
+        return f"flat={config.flat}: words of a step, a multiple of 4, or 0 are needed"
+    if config.flat and (not config.shared or (config.bc, config.bs, config.parts) != (1, 0, 1)):
+        return f"flat={config.flat} needs shared, bc=1, bs=0 and parts=1"
     if config.bs < 0:
         return f"bs={config.bs}: filter columns of a step, or 0 for all, are needed"
     return None
@@ -165,11 +175,13 @@ def _malformed_copies(config: Im2win) -> str | None:
 def _too_large(config: Im2win, spec: ConvSpec) -> str | None:
     if config.bs > spec.s:
         return f"bs={config.bs}: the filter has {spec.s} columns"
+    if config.flat and (spec.stride * spec.c * spec.r % 4 or spec.dilation > 1):
+        return "flat: windows are whole vectors where stride * C * R is, and dilation is 1"
     z = im2win.sizes(spec, config.tiling)
     if config.parts > 65535:
         return f"parts={config.parts}; a grid has at most 65535"
     largest = config.workspace_bytes(spec) // 4
-    if max(largest, z.kb * z.bk * z.c_pad * z.sb * z.bs * spec.r) >= 2**31:
+    if max(largest, z.kb * z.bk * z.products) >= 2**31:
         return f"a workspace of {largest} elements; indices are 32-bit"
     return None
 

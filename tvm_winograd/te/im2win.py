@@ -8,11 +8,12 @@ input rows it needs are interleaved, column by column:
 The window of an output pixel is then a run of S * R neighbours (with dilation, S runs of R), and
 windows of neighbouring pixels overlap in memory: I holds OH * W * R * C words an image, where
 im2col's matrix holds OH * OW * R * S * C. The convolution is a GEMM whose second operand is
-addressed, not stored.
+addressed, not stored. With `flat` a column holds all channels, I[(n, oh), (w * C + c) * R + r]: a
+pixel's window is one run of S * C * R words, cut into steps anywhere.
 
     win_I  windows, (C, rows, Q), or (rows, Q, C) for `channels_last`     the one workspace
     win_T  windows of a block of pixels for one step of the reduction     (if staged)
-    win_F  windows of a thread's run of pixels, for one filter row or vector of words (if staged)
+    win_F  windows of a thread's pixels, one filter row or 4 words of them    (if staged)
     win_Y  sums over (c, s, r), tile-shaped; with `parts` one sum a part of C
     win_S  the parts' sum                                                 (if there are parts)
     win_O  scatter, epilogue   the output in the spec's layout
@@ -23,101 +24,40 @@ only win_I (loads) and win_O (stores) need guards.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-import numpy as np
-from tvm import te, tirx
+from tvm import te
 
 from ..errors import UnsupportedError
 from ..shapes import ConvSpec, Epilogue
 from . import common
-from .common import Expr, ceil_div, mixed_radix, product, unmix
+from .common import Expr, mixed_radix, product, unmix
+from .im2win_layout import (
+    Sizes,
+    Tiling,
+    channel,
+    footprint,
+    im2col_footprint,
+    pack_weights,
+    sizes,
+    weight_func,
+    weight_shape,
+)
 from .store import scatter
 
-Window = Callable[[Expr, Expr, Expr, Expr], Expr]
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """Tile-shaped layouts: declared here so that a schedule's regions are tight.
-
-    Y ([parts,] Kb, *k_tile, Hb, Wb, *h_tile, *w_tile)
-    U (Kb, steps * c_tile * s_tile * R, *k_tile), a step's products together and in the order
-    (c, s, r), for `channels_last` in (s, r, c)
-    """
-
-    k_tile: tuple[int, ...] = (1,)  # filters of a block, outermost first
-    h_tile: tuple[int, ...] = (1,)  # output rows of a block
-    w_tile: tuple[int, ...] = (1,)  # output columns of a block; the last is a thread's run
-    c_tile: int = 1  # channels of a step; C is padded to a multiple
-    s_tile: int = 0  # filter columns of a step; S is padded to a multiple; 0: all
-    parts: int = 1  # of C, each with a sum of its own
-    staged: bool = False  # win_T and win_F exist
-    # Words of a window that a thread takes at once: 1, from each column of its run, or 4, of each
-    # pixel, where windows and steps start at whole vectors.
-    window: int = 1
-    channels_last: bool = False
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Everything derived from (spec, tiling)."""
-
-    rows: int  # output rows of all images
-    kb: int
-    hb: int
-    wb: int
-    bk: int
-    bh: int
-    bw: int
-    bs: int  # filter columns of a step
-    sb: int  # steps over the filter's columns
-    c_pad: int
-    steps: int  # of the reduction, all parts together
-    vector: int  # words of a run that are always aligned together: 1, 2 or 4
-    segment: int  # words of a row that a block needs in a step, whole vectors
-    pitch: int  # words of a row of I
-
-    taps: tuple[int, int]  # of a channel in a step: words apart, words together
-
-    @property
-    def workspace(self) -> int:
-        """Elements of I."""
-        return self.c_pad * self.hb * self.bh * self.pitch
-
-
-def sizes(spec: ConvSpec, tiling: Tiling) -> Sizes:
-    bk, bh, bw = product(tiling.k_tile), product(tiling.h_tile), product(tiling.w_tile)
-    rows, wb, bs = spec.n * spec.oh, ceil_div(spec.ow, bw), tiling.s_tile or spec.s
-    sb, c_unit = ceil_div(spec.s, bs), tiling.c_tile * tiling.parts
-    c_pad = ceil_div(spec.c, c_unit) * c_unit
-    # words between the starts of a block's and the next one's, a step's and the next one's windows
-    block, step = bw * spec.stride * spec.r, bs * spec.dilation * spec.r
-    vector = math.gcd(4, *([block] * (wb > 1) + [step] * (sb > 1)))
-    words = ((bw - 1) * spec.stride + (bs - 1) * spec.dilation + 1) * spec.r
-    segment, last = ceil_div(words, vector) * vector, block * (wb - 1) + step * (sb - 1)
-    pitch = ceil_div(last + segment, 4) * 4 if tiling.staged else last + words
-    taps = (bs, spec.r) if tiling.window == 1 else (bs * spec.r // tiling.window, tiling.window)
-    return Sizes(
-        rows, ceil_div(spec.k, bk), ceil_div(rows, bh), wb, bk, bh, bw, bs, sb, c_pad,
-        c_pad // tiling.c_tile * sb, vector, segment, pitch, taps,
-    )  # fmt: skip
-
-
-def footprint(spec: ConvSpec) -> int:
-    """Elements of the windows in memory order, N * C * OH * W * R, without padding to tiles.
-
-    W counts the columns that some window meets.
-    """
-    columns = (spec.ow - 1) * spec.stride + (spec.s - 1) * spec.dilation + 1
-    return spec.n * spec.c * spec.oh * columns * spec.r
-
-
-def im2col_footprint(spec: ConvSpec) -> int:
-    """Elements of im2col's matrix, N * C * OH * OW * R * S."""
-    return spec.n * spec.c * spec.oh * spec.ow * spec.r * spec.s
+__all__ = [
+    "Sizes",
+    "Tiling",
+    "applies",
+    "footprint",
+    "im2col_footprint",
+    "pack_weights",
+    "prim_func",
+    "sizes",
+    "transform",
+    "weight_func",
+    "weight_shape",
+]
 
 
 def applies(spec: ConvSpec) -> str | None:
@@ -131,55 +71,22 @@ def applies(spec: ConvSpec) -> str | None:
     return None
 
 
-def weight_shape(spec: ConvSpec, tiling: Tiling) -> tuple[int, ...]:
-    """Shape of the packed weights."""
-    z = sizes(spec, tiling)
-    return (z.kb, z.steps * tiling.c_tile * z.bs * spec.r, *tiling.k_tile)
-
-
-def pack_weights(w: np.ndarray, spec: ConvSpec, tiling: Tiling) -> np.ndarray:
-    """(k, c, r, s) -> the packed weights, zeros behind the last filter, channel and column."""
-    z = sizes(spec, tiling)
-    pads = (z.kb * z.bk - spec.k, z.c_pad - spec.c, 0, z.sb * z.bs - spec.s)
-    padded = np.pad(w, [(0, pad) for pad in pads])
-    shape = (z.kb, z.bk, z.c_pad // tiling.c_tile, tiling.c_tile, spec.r, z.sb, z.bs)
-    inner = (6, 4, 3) if tiling.channels_last else (3, 6, 4)
-    packed = padded.reshape(shape).transpose(0, 2, 5, *inner, 1)
-    return np.ascontiguousarray(packed.reshape(weight_shape(spec, tiling)))
-
-
-def weight_func(spec: ConvSpec, tiling: Tiling) -> Expr:
-    """PrimFunc main(W, packed), unscheduled: `pack_weights` on the device, block win_U."""
-    z = sizes(spec, tiling)
-    w = te.placeholder(spec.weight_shape, spec.dtype, name="W")
-
-    def compute(kb: Expr, t: Expr, *ki: Expr) -> Expr:
-        if tiling.channels_last:
-            step, si, r, ci = unmix((z.steps, z.bs, spec.r, tiling.c_tile), t)
-        else:
-            step, ci, si, r = unmix((z.steps, tiling.c_tile, z.bs, spec.r), t)
-        k, c = kb * z.bk + mixed_radix(tiling.k_tile, ki), step // z.sb * tiling.c_tile + ci
-        s = step % z.sb * z.bs + si
-        inside = tirx.all(k < spec.k, c < spec.c, s < spec.s)
-        return tirx.if_then_else(inside, w[k, c, r, s], tirx.const(0.0, spec.dtype))
-
-    packed = te.compute(weight_shape(spec, tiling), compute, name="win_U")
-    return te.create_prim_func([w, packed])
-
-
 def transform(data: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
-    """win_I: (c_pad, rows, pitch), or (rows, pitch, c_pad) for `channels_last`."""
+    """win_I: (planes, rows, pitch), or (rows, pitch, planes) for `channels_last`."""
     z, (top, left, _, _) = sizes(spec, tiling), spec.padding
-    planes = (z.c_pad, z.hb * z.bh, z.pitch)
+    planes = (z.planes, z.hb * z.bh, z.pitch)
 
     def compute(*index: Expr) -> Expr:
         row, q, c = index if tiling.channels_last else (*index[1:], index[0])
         n, oh = _row_position(spec, row)
-        h, w = oh * spec.stride + q % spec.r * spec.dilation, q // spec.r
+        w, r = q // spec.r, q % spec.r
+        if tiling.flat:
+            w, c, r = unmix((z.pitch, spec.c, spec.r), q)
         guards = [c < spec.c] * (z.c_pad != spec.c) + [row < z.rows] * (z.hb * z.bh != z.rows)
+        h = oh * spec.stride + r * spec.dilation
         return common.padded(data, spec, n, c, h - top, w - left, *guards)
 
-    shape = (*planes[1:], z.c_pad) if tiling.channels_last else planes
+    shape = (*planes[1:], z.planes) if tiling.channels_last else planes
     return te.compute(shape, compute, name="win_I")
 
 
@@ -195,8 +102,8 @@ def prim_func(spec: ConvSpec, epilogue: Epilogue, tiling: Tiling) -> Expr:
     data, extra = common.placeholders(spec, epilogue)
     u = te.placeholder(weight_shape(spec, tiling), spec.acc, name="U")
     windows = transform(data, spec, tiling)
-    read = _staged(windows, spec, tiling) if tiling.staged else _direct(windows, spec, tiling)
-    y = _sums(u, read, spec, tiling)
+    reader = _flat if tiling.flat else _staged if tiling.staged else _direct
+    y = _sums(u, reader(windows, spec, tiling), spec, tiling)
     func = te.create_prim_func([data, u, *extra, _sum_parts(y) if tiling.parts > 1 else y])
     nk, nh = 1 + len(tiling.k_tile), 3 + len(tiling.k_tile) + len(tiling.h_tile)
 
@@ -218,10 +125,6 @@ def _row_position(spec: ConvSpec, row: Expr) -> tuple[Expr, Expr]:
     return row // spec.oh, row % spec.oh
 
 
-def _channel(z: Sizes, tiling: Tiling, step: Expr, ci: Expr) -> Expr:
-    return step // z.sb * tiling.c_tile + ci
-
-
 def _direct(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[..., Expr]:
     """read(step, ci, si, r, hb, wb, h, w): the element of I."""
     z = sizes(spec, tiling)
@@ -230,7 +133,7 @@ def _direct(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[...,
         step: Expr, ci: Expr, si: Expr, r: Expr, hb: Expr, wb: Expr,
         h: Sequence[Expr], w: Sequence[Expr],
     ) -> Expr:  # fmt: skip
-        c, row = _channel(z, tiling, step, ci), hb * z.bh + mixed_radix(tiling.h_tile, h)
+        c, row = channel(z, tiling, step, ci), hb * z.bh + mixed_radix(tiling.h_tile, h)
         column = (wb * z.bw + mixed_radix(tiling.w_tile, w)) * spec.stride
         q = (column + (step % z.sb * z.bs + si) * spec.dilation) * spec.r + r
         return windows[row, q, c] if tiling.channels_last else windows[c, row, q]
@@ -243,16 +146,13 @@ def _staged(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[...,
     z, run = sizes(spec, tiling), tiling.w_tile[-1]
 
     def tile(step: Expr, hb: Expr, wb: Expr, line: Expr, q: Expr, lane: Expr) -> Expr:
-        c, row = _channel(z, tiling, step, line // z.bh), hb * z.bh + line % z.bh
+        c, row = channel(z, tiling, step, line // z.bh), hb * z.bh + line % z.bh
         start = (wb * z.bw * spec.stride + step % z.sb * z.bs * spec.dilation) * spec.r
         return windows[c, row, start + q * z.vector + lane]
 
     lines, vectors = tiling.c_tile * z.bh, z.segment // z.vector
     shared = te.compute((z.steps, z.hb, z.wb, lines, vectors, z.vector), tile, name="win_T")
     outer = (z.steps, tiling.c_tile, z.hb, z.wb, *tiling.h_tile)
-
-    if tiling.window > 1:
-        return _vectors(shared, spec, tiling)
 
     def fragment(*index: Expr) -> Expr:
         *block, x, r = index
@@ -275,51 +175,49 @@ def _staged(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[...,
     return read
 
 
-def _vectors(shared: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[..., Expr]:
-    """The same from win_T, through a win_F of whole vectors of every pixel's window."""
-    z = sizes(spec, tiling)
-    outer = (z.steps, tiling.c_tile, z.hb, z.wb, *tiling.h_tile)
+def _flat(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[..., Expr]:
+    """The same with a step's vectors of each pixel in win_T, four words of them in win_F."""
+    z, pixels = sizes(spec, tiling), (*tiling.h_tile, *tiling.w_tile)
 
-    def fragment(*index: Expr) -> Expr:
-        *block, q, lane = index
-        step, ci, hb, wb, *h = block[: len(outer)]
-        w = mixed_radix(tiling.w_tile, block[len(outer) :])
-        line = ci * z.bh + mixed_radix(tiling.h_tile, h)
-        return shared[step, hb, wb, line, w * (spec.stride * spec.r // tiling.window) + q, lane]
+    def tile(step: Expr, hb: Expr, wb: Expr, pixel: Expr, q: Expr, lane: Expr) -> Expr:
+        row, w = hb * z.bh + pixel // z.bw, wb * z.bw + pixel % z.bw
+        start = w * spec.stride * spec.c * spec.r + step * tiling.flat
+        return windows[0, row, start + q * 4 + lane]
 
-    local = te.compute((*outer, *tiling.w_tile, *z.taps), fragment, name="win_F")
+    shape = (z.steps, z.hb, z.wb, z.bh * z.bw, *z.taps[1:])
+    shared = te.compute(shape, tile, name="win_T")
+
+    def fragment(step: Expr, hb: Expr, wb: Expr, *rest: Expr) -> Expr:
+        *hw, q, lane = rest
+        return shared[step, hb, wb, mixed_radix(pixels, hw), q, lane]
+
+    local = te.compute((*shape[:3], *pixels, *z.taps[1:]), fragment, name="win_F")
 
     def read(
         step: Expr, ci: Expr, q: Expr, lane: Expr, hb: Expr, wb: Expr,
         h: Sequence[Expr], w: Sequence[Expr],
     ) -> Expr:  # fmt: skip
-        return local[(step, ci, hb, wb, *h, *w, q, lane)]
+        return local[(step, hb, wb, *h, *w, q, lane)]
 
     return read
 
 
 def _sums(u: te.Tensor, read: Callable[..., Expr], spec: ConvSpec, tiling: Tiling) -> te.Tensor:
-    """win_Y; the reduction is over (step, c, s, r), the last three inside a step.
-
-    (s, r) are (vector, word) if a thread takes vectors: the same words in the same order.
-    """
+    """win_Y; the reduction is over (step, c, s, r), the last three inside a step (`taps`)."""
     z, nk, nh = sizes(spec, tiling), 1 + len(tiling.k_tile), len(tiling.h_tile)
     steps = z.steps // tiling.parts
-    extents = {"step": steps, "rc": tiling.c_tile, "rs": z.taps[0], "rr": z.taps[1]}
-    axes = [te.reduce_axis((0, extent), name) for name, extent in extents.items()]
+    extents = zip(("step", "rc", "rs", "rr"), (steps, *z.taps), strict=True)
+    axes = [te.reduce_axis((0, extent), name) for name, extent in extents]
+    order = (2, 3, 1) if tiling.channels_last else (1, 2, 3)
 
     def compute(*index: Expr) -> Expr:
         part, index = (index[0], index[1:]) if tiling.parts > 1 else (0, index)
         (hb, wb), h, w = index[nk : nk + 2], index[nk + 2 : nk + 2 + nh], index[nk + 2 + nh :]
-        local, ci, si, r = axes
-        step = part * steps + local
-        if tiling.channels_last:
-            t = ((step * z.taps[0] + si) * z.taps[1] + r) * tiling.c_tile + ci
-        else:
-            t = ((step * tiling.c_tile + ci) * z.taps[0] + si) * z.taps[1] + r
-        return te.sum(
-            u[(index[0], t, *index[1:nk])] * read(step, ci, si, r, hb, wb, h, w), axis=axes
-        )
+        step = part * steps + axes[0]
+        tap = [axes[i] for i in order]
+        t = mixed_radix([z.steps, *(z.taps[i - 1] for i in order)], [step, *tap])
+        value = read(step, *axes[1:], hb, wb, h, w)
+        return te.sum(u[(index[0], t, *index[1:nk])] * value, axis=axes)
 
     shape = (z.kb, *tiling.k_tile, z.hb, z.wb, *tiling.h_tile, *tiling.w_tile)
     return te.compute((tiling.parts,) * (tiling.parts > 1) + shape, compute, name="win_Y")
