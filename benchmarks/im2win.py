@@ -15,14 +15,10 @@ compiled by all cores while others are measured.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,21 +26,21 @@ from typing import Any
 import im2win_tables
 import numpy as np
 from im2win_tables import WITHOUT
-from tvm_winograd.schedules import KERNELS
 from tvm_winograd.schedules.im2win_default import ablation
 from tvm_winograd.schedules.kernel import Kernel, config_dict
 
 from tvm_winograd import ConvSpec, Epilogue, build, reference
 from tvm_winograd.bench import conditions
 from tvm_winograd.bench.cudnn import CudnnAlgorithms
+from tvm_winograd.bench.ours import KernelBuild, loaded
 from tvm_winograd.bench.problem import Problem
-from tvm_winograd.bench.provider import Bench, Prepared, Provider, Variant
+from tvm_winograd.bench.provider import Bench, Prepared, Variant
 from tvm_winograd.bench.rows import Row, Store
 from tvm_winograd.bench.run import Settings, measure
 from tvm_winograd.conv import CompiledConv
 from tvm_winograd.cuda_timing import CudaTimer, Plan
 from tvm_winograd.errors import UnsupportedError
-from tvm_winograd.gpu import Hardware, gpu_for, host_cpu, make_target
+from tvm_winograd.gpu import Hardware, host_cpu, make_target
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.passes.plan_workspaces import hoist_workspaces
 from tvm_winograd.select import Choice, kernels_of
@@ -102,77 +98,42 @@ def workspace_bytes(spec: ConvSpec, choice: Choice, hardware: Hardware) -> int:
     return sum(w.bytes for w in hoist_workspaces(func)[1])
 
 
-def compile_candidate(spec: ConvSpec, name: str, config: Any, arch: str, path: Path) -> Path:
-    """Runs in a worker process; returns the library's path."""
-    gpu, kernel = gpu_for(arch), next(k for k in KERNELS if k.name == name)
-    func = scheduled(spec, kernel, config, gpu)
-    made = build.build(func, gpu, pipeline="tir", pass_config=kernel.pass_config)
-    return build.export(made, path)
-
-
 class Candidates:
-    """Our candidates as a provider; they are compiled in other processes."""
+    """Our candidates as a provider."""
 
     name, ours = "ours", True
 
-    def __init__(
-        self, bench: Bench, pool: ProcessPoolExecutor, folder: Path, specs: dict[ConvSpec, dict]
-    ) -> None:
-        self._bench = bench
-        self._jobs: dict[ConvSpec, dict[str, tuple[Choice, Future[Path]] | str]] = {}
-        for i, (spec, found) in enumerate(specs.items()):
-            jobs = self._jobs[spec] = {}
-            for j, (name, choice) in enumerate(found.items()):
-                if isinstance(choice, str):
-                    jobs[name] = choice
-                    continue
-                path = folder / f"{i}-{j}.so"
-                arguments = (spec, choice.kernel.name, choice.config, bench.gpu.arch, path)
-                jobs[name] = choice, pool.submit(compile_candidate, *arguments)
+    def __init__(self, bench: Bench, most: int, ablated: bool) -> None:
+        self._bench, self._most, self._ablated = bench, most, ablated
 
     def available(self) -> str | None:
         return None
 
-    def variants(self, problem: Problem) -> Iterator[Variant]:
-        for name, job in self._jobs[problem.spec].items():
-            yield Variant(name, partial(self._prepare, problem, job))
+    def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
+        found = candidates(spec, self._bench.gpu, self._most, self._ablated)
+        for name, choice in found.items():
+            yield Variant(name, partial(self._prepare, choice), partial(self._build, spec, choice))
 
-    def _prepare(self, problem: Problem, job: tuple[Choice, Future[Path]] | str) -> Prepared:
-        import tvm
+    def _build(self, spec: ConvSpec, choice: Choice | str) -> KernelBuild:
+        if isinstance(choice, str):
+            raise UnsupportedError(choice)
+        name = choice.kernel.name
+        return KernelBuild(spec, Epilogue(), self._bench.gpu, name, choice.config)
 
-        if isinstance(job, str):
-            raise UnsupportedError(job)
-        choice, future = job
-        spec, (x, w) = problem.spec, problem.tensors()
-        main = tvm.runtime.load_module(str(future.result()))["main"]
-        packed = choice.kernel.pack_weights(w.numpy(), spec, choice.config)
-        arguments = [x, tvm.runtime.tensor(packed, x.device), out := problem.poisoned()]
-        return Prepared(
-            call=lambda: main(*arguments),
-            output=out.numpy,
-            algorithm=choice.algorithm,
-            config=f"{choice.kernel.name} {config_dict(choice.config)}",
-            workspace_bytes=workspace_bytes(spec, choice, self._bench.gpu),
-        )
+    def _prepare(self, choice: Choice, problem: Problem, folder: Path) -> Prepared:
+        config = f"{choice.kernel.name} {config_dict(choice.config)}"
+        size = workspace_bytes(problem.spec, choice, self._bench.gpu)
+        return loaded(choice, "NCHW", problem, folder, config, workspace_bytes=size)
 
 
 def measured_on_gpu(specs: list[ConvSpec], args: argparse.Namespace, store: Store) -> list[Row]:
     """All candidates and cuDNN's algorithms, layer by layer."""
     build.ensure_cuda_codegen()
     gpu, gpu_name = conditions.find_gpu()
-    spawn = multiprocessing.get_context("spawn")  # a forked child would share the CUDA context
     settings = Settings(("graph",), ("warm",), BRIEF if args.configs > 1 else Plan())
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(os.cpu_count(), spawn) as pool,
-        CudaTimer() as timer,
-    ):
+    with CudaTimer() as timer:
         bench = Bench(timer, gpu, gpu_name)
-        found = {s: candidates(s, gpu, args.configs, args.ablation) for s in specs}
-        providers: list[Provider] = [
-            Candidates(bench, pool, Path(folder), found),
-            CudnnAlgorithms(bench),
-        ]
+        providers = [Candidates(bench, args.configs, args.ablation), CudnnAlgorithms(bench)]
         present = [p for p in providers if p.available() is None]
         here = conditions.collect(gpu)
         return measure(specs, Epilogue(), present, bench, here, store, settings, progress)

@@ -13,9 +13,10 @@ from tiny_network import CONDITIONS, SUBJECT, TINY, Fake, FakeTimer, bench, tiny
 
 import tvm_winograd
 from tvm_winograd.bench.attempt import Trouble, WrongResult
+from tvm_winograd.bench.builds import Built
 from tvm_winograd.bench.model import network, profile, session
 from tvm_winograd.bench.model import ours as ours_module
-from tvm_winograd.bench.model.builds import Built, build_all
+from tvm_winograd.bench.model.builds import build_all
 from tvm_winograd.bench.model.network import Network, Subject
 from tvm_winograd.bench.model.ours import Ours, OursKernels
 from tvm_winograd.bench.model.provider import Bench

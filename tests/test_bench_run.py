@@ -56,11 +56,11 @@ class Fake:
     def available(self):
         return None
 
-    def variants(self, problem):
-        yield Variant("one", lambda: self._prepare(problem))
-        yield Variant("two", lambda: self._prepare(problem))
+    def variants(self, spec, epilogue):
+        yield Variant("one", self._prepare)
+        yield Variant("two", self._prepare)
 
-    def _prepare(self, problem: Problem) -> Prepared:
+    def _prepare(self, problem: Problem, folder) -> Prepared:
         if self.kind == "refuses":
             raise UnsupportedError("no such algorithm")
         if self.kind == "breaks":
@@ -202,6 +202,7 @@ def test_a_session(monkeypatch, tmp_path, capsys):
         (["--layers", "alexnet"], "alexnet"),
         (["--epilogue", "gelu"], "epilogue 'gelu'"),
         (["n1c2"], "spec key"),
+        (["--jobs", "0"], "--jobs 0: at least one"),
         (["--json", "rows.txt"], ".json or .csv"),
     ],
 )

@@ -12,10 +12,12 @@ from tvm_winograd.bench.stock import (
     Dlight,
     MetaSchedule,
     Record,
+    StockBuild,
     plain_trace,
     prim_func,
     read_record,
     record_path,
+    scheduled,
     write_record,
 )
 from tvm_winograd.errors import InputError, UnsupportedError
@@ -45,10 +47,12 @@ def test_the_convolution_is_right(epilogue):
     assert np.isfinite(out.numpy()).all()
 
 
-def test_dlight_compiles():
-    func, how = Dlight(bench()).scheduled(SPEC, FULL)
-    assert how.startswith("dlight.")
-    build.build(func, GPU, pipeline="tir")
+def test_dlight_compiles(tmp_path):
+    (variant,) = Dlight(bench()).variants(SPEC, FULL)
+    assert variant.build() == StockBuild(SPEC, FULL, GPU, None)
+    variant.build()(tmp_path)
+    build.check_device_code(tmp_path / "conv.so", cuda=True)
+    assert (tmp_path / "schedule.txt").read_text().startswith("dlight.")
 
 
 def recorded(folder) -> Record:
@@ -73,7 +77,9 @@ def test_a_record_gives_the_schedule_back(tmp_path):
     assert read_record(tmp_path, SPEC, Epilogue()) == record
     provider = MetaSchedule(bench(tmp_path))
     assert provider.available() is None
-    func, how = provider.scheduled(SPEC, Epilogue())
+    (variant,) = provider.variants(SPEC, Epilogue())
+    assert variant.build() == StockBuild(SPEC, Epilogue(), GPU, tmp_path)
+    func, how = scheduled(SPEC, Epilogue(), GPU, tmp_path)
     assert how == "64 trials, 12.5 us in the search" and "blockIdx.x" in func.script()
     build.build(func, GPU, pipeline="tir")
 
@@ -81,10 +87,9 @@ def test_a_record_gives_the_schedule_back(tmp_path):
 def test_what_has_no_record_is_refused(tmp_path):
     recorded(tmp_path)
     with pytest.raises(UnsupportedError, match=r"no record .*stock_metaschedule.py --out"):
-        MetaSchedule(bench(tmp_path)).scheduled(SPEC, FULL)
-    other = Bench(None, gpu_for("sm_86"), "RTX 3090", (), tmp_path)  # type: ignore[arg-type]
+        scheduled(SPEC, FULL, GPU, tmp_path)
     with pytest.raises(UnsupportedError, match="record is of sm_90"):
-        MetaSchedule(other).scheduled(SPEC, Epilogue())
+        scheduled(SPEC, Epilogue(), gpu_for("sm_86"), tmp_path)
     record_path(tmp_path, SPEC, Epilogue()).write_text('{"spec": 1}')
     with pytest.raises(InputError, match="no record of MetaSchedule"):
         read_record(tmp_path, SPEC, Epilogue())

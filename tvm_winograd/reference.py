@@ -100,10 +100,10 @@ def winograd_conv2d(spec: ConvSpec, x: np.ndarray, w: np.ndarray, m: int = 2) ->
 
 def relative_error(got: np.ndarray, want: np.ndarray) -> float:
     """Frobenius norm of the difference over that of the reference; NaN counts as infinite."""
-    got64, want64 = np.asarray(got).astype("float64"), np.asarray(want).astype("float64")
-    if not np.isfinite(got64).all():
-        return float("inf")
-    return float(np.linalg.norm(got64 - want64)) / max(float(np.linalg.norm(want64)), 1e-300)
+    got64, want64 = (np.asarray(array).astype("float64", copy=False) for array in (got, want))
+    size = max(float(np.linalg.norm(want64)), 1e-300)
+    error = float(np.linalg.norm(got64 - want64)) / size
+    return error if np.isfinite(error) else float("inf")
 
 
 def _tap(spec: ConvSpec, data: np.ndarray, r: int, s: int) -> np.ndarray:

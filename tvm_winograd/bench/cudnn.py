@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..shapes import ConvSpec, Epilogue
 from .cudnn_library import ALGORITHMS, LIBRARY, Cudnn, ForwardConv, load_cudnn
 from .problem import Problem
 from .provider import PEER_LIMIT, Bench, Prepared, Variant
@@ -27,17 +29,19 @@ class CudnnAlgorithms:
     def available(self) -> str | None:
         return f"{LIBRARY} was not found: pip install torch" if self._missing else None
 
-    def variants(self, problem: Problem) -> Iterator[Variant]:
+    def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
         with ExitStack() as made:
             stream = self._bench.timer.handle
-            described = cache(
-                lambda: ForwardConv(self._cudnn, made, stream, problem.spec, problem.epilogue)
-            )
+            described = cache(lambda: ForwardConv(self._cudnn, made, stream, spec, epilogue))
             for number, name in enumerate(ALGORITHMS):
-                yield Variant(name, partial(self._prepare, problem, described, number))
+                yield Variant(name, partial(self._prepare, described, number))
 
     def _prepare(
-        self, problem: Problem, described: Callable[[], ForwardConv], algorithm: int
+        self,
+        described: Callable[[], ForwardConv],
+        algorithm: int,
+        problem: Problem,
+        folder: Path | None,
     ) -> Prepared:
         import tvm
 

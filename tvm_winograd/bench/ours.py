@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
+from tvm_winograd.schedules import KERNELS
 from tvm_winograd.schedules.winograd_fused_named import NAMED
 
+from .. import build
 from ..conv import CompiledConv
 from ..errors import UnsupportedError
+from ..gpu import Hardware
 from ..select import Choice, choose
 from ..shapes import ConvSpec, Epilogue
 from .problem import Problem
@@ -19,25 +23,43 @@ from .provider import Bench, Prepared, Variant
 
 _ALGORITHMS = ("winograd-f2", "winograd-f4")
 _NAMED_LAYOUT = "CHWN"  # named configs follow a publication, its layout included
+_LIBRARY = "conv.so"
+
+
+@dataclass(frozen=True)
+class KernelBuild:
+    """Compiles a kernel with a config into a library of "conv" and "pack", as in CompiledConv."""
+
+    spec: ConvSpec  # in the layout it runs on
+    epilogue: Epilogue
+    hardware: Hardware
+    kernel: str  # by name: a Kernel cannot be pickled
+    config: Any
+
+    def __call__(self, folder: Path) -> None:
+        kernel = next(kernel for kernel in KERNELS if kernel.name == self.kernel)
+        choice = Choice(kernel, self.config, "explicit", "benchmark")
+        compiled = CompiledConv(self.spec, self.epilogue, self.hardware, choice)
+        build.export(compiled.executable, folder / _LIBRARY)
 
 
 class Ours:
     """Variants: best (with tuning results), default (without), each Winograd algorithm's best,
-    and the named configs of the fused kernel."""
+    and the named configs of the fused kernel. Many coincide: those are compiled once."""
 
     name, ours = "ours", True
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._compiled: dict[Any, CompiledConv] = {}  # of the current problem: variants coincide
 
     def available(self) -> str | None:
         return None
 
-    def variants(self, problem: Problem) -> Iterator[Variant]:
-        for name, (layout, choice) in self.choices(problem.spec, problem.epilogue).items():
-            yield Variant(name, partial(self._prepare, problem, layout, choice))
-        self._compiled.clear()
+    def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
+        for name, (layout, choice) in self.choices(spec, epilogue).items():
+            there, chosen = replace(spec, layout=layout), cache(choice)
+            compiled = partial(self._build, there, epilogue, chosen)
+            yield Variant(name, partial(self._prepare, chosen, layout), compiled)
 
     def choices(
         self, spec: ConvSpec, epilogue: Epilogue
@@ -54,26 +76,46 @@ class Ours:
             own[algorithm] = entry(spec.layout, algorithm=algorithm, rows=rows)
         return own | {n: entry(_NAMED_LAYOUT, config=config) for n, config in NAMED.items()}
 
-    def _prepare(self, problem: Problem, layout: str, choice_of: Callable[[], Choice]) -> Prepared:
-        choice = choice_of()
+    def _build(
+        self, spec: ConvSpec, epilogue: Epilogue, chosen: Callable[[], Choice]
+    ) -> KernelBuild:
+        choice = chosen()
         if choice.kernel.schedule is None:
             raise UnsupportedError(f"no kernel of ours: {choice.reason}")
-        compiled = self._compile(problem, choice, layout)
-        x, w, *rest = problem.tensors(layout)
-        arguments = [x, compiled.pack(w), *rest, out := problem.poisoned(layout)]
-        function = compiled.executable["conv"]
-        knobs = json.dumps(choice.as_dict()["config"])
-        return Prepared(
-            call=lambda: function(*arguments),
-            output=out.numpy,
-            algorithm=choice.algorithm,
-            layout=layout,
-            config=f"{choice.kernel.name} {knobs}, {choice.source}",
-        )
+        return KernelBuild(spec, epilogue, self._bench.gpu, choice.kernel.name, choice.config)
 
-    def _compile(self, problem: Problem, choice: Choice, layout: str) -> CompiledConv:
-        key = (choice.kernel.name, choice.config, layout)
-        if key not in self._compiled:
-            spec = replace(problem.spec, layout=layout)
-            self._compiled[key] = CompiledConv(spec, problem.epilogue, self._bench.gpu, choice)
-        return self._compiled[key]
+    def _prepare(
+        self, chosen: Callable[[], Choice], layout: str, problem: Problem, folder: Path | None
+    ) -> Prepared:
+        assert folder is not None
+        choice = chosen()
+        knobs = json.dumps(choice.as_dict()["config"])
+        config = f"{choice.kernel.name} {knobs}, {choice.source}"
+        return loaded(choice, layout, problem, folder, config)
+
+
+def loaded(
+    choice: Choice, layout: str, problem: Problem, folder: Path, config: str, **values: Any
+) -> Prepared:
+    """What a KernelBuild wrote into `folder`, with the weights packed on the device.
+
+    Args:
+        layout: that it was built for.  config, values: of Prepared.
+    """
+    import tvm
+
+    library = tvm.runtime.load_module(str(folder / _LIBRARY))
+    x, w, *rest = problem.tensors(layout)
+    spec = replace(problem.spec, layout=layout)
+    described = choice.kernel.weight_func(spec, choice.config).params[1]
+    packed = tvm.runtime.empty([int(v) for v in described.shape], described.dtype, w.device)
+    library["pack"](w, packed)
+    arguments, function = [x, packed, *rest, out := problem.poisoned(layout)], library["conv"]
+    return Prepared(
+        call=lambda: function(*arguments),
+        output=out.numpy,
+        algorithm=choice.algorithm,
+        layout=layout,
+        config=config,
+        **values,
+    )

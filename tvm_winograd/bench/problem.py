@@ -34,6 +34,7 @@ class Problem:
         self._arrays = {n: rng.standard_normal(s, "float32") for n, s in shapes.items()}
         self._arrays["w"] *= np.float32((spec.c // spec.groups * spec.r * spec.s) ** -0.5)
         self._tensors: dict[tuple[str, str], Any] = {}
+        self._poison: dict[str, Any] = {}  # layout -> copied on the GPU for each output
 
     @cached_property
     def want(self) -> np.ndarray:
@@ -50,8 +51,11 @@ class Problem:
 
     def poisoned(self, layout: str = "NCHW") -> Any:
         """A new output on the GPU, full of NaN: what is not written shows."""
-        spec = replace(self.spec, layout=layout)
-        return _on_gpu(np.full(spec.output_shape, np.nan, "float32"))
+        if layout not in self._poison:
+            shape = replace(self.spec, layout=layout).output_shape
+            self._poison[layout] = _on_gpu(np.full(shape, np.nan, "float32"))
+        poison = self._poison[layout]
+        return poison.copyto(poison.device)
 
     def error(self, got: np.ndarray, layout: str = "NCHW") -> float:
         """Relative Frobenius error of a result in `layout`; infinite if it is not finite."""

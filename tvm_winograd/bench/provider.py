@@ -12,6 +12,8 @@ import numpy as np
 from .. import logs
 from ..cuda_timing import CudaTimer
 from ..gpu import Gpu
+from ..shapes import ConvSpec, Epilogue
+from .builds import Build
 from .problem import Problem
 
 # A peer's result is wrong beyond the limit of this algorithm of ours, the widest for float32:
@@ -44,14 +46,15 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to compute a problem. `prepare` raises UnsupportedError if it cannot."""
+    """One way to compute a convolution. Both functions raise UnsupportedError if it cannot."""
 
     name: str
-    prepare: Callable[[], Prepared]
+    prepare: Callable[[Problem, Path | None], Prepared]  # the folder is what `build` wrote
+    build: Callable[[], Build] | None = None  # what another process is to compile before
 
 
 class Provider(Protocol):
-    """Made from a `Bench`; touches no device before `variants`."""
+    """Made from a `Bench`; touches no device before a variant is prepared."""
 
     name: str
     ours: bool  # a wrong result of ours ends the benchmark
@@ -59,5 +62,6 @@ class Provider(Protocol):
     def available(self) -> str | None:
         """None, or what is missing on this machine."""
 
-    def variants(self, problem: Problem) -> Iterator[Variant]:
-        """The ways to compute it; each is measured before the next is asked for."""
+    def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
+        """The ways to compute it, asked for twice: to build all of them ahead, and to measure,
+        each before the next is asked for."""

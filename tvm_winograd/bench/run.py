@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from ..cuda_timing import L2_STATES, MODES, Plan
 from ..shapes import ConvSpec, Epilogue
 from ..tolerances import tolerance
-from .attempt import Trouble, WrongResult, attempt_on_gpu
+from .attempt import Trouble, WrongResult, attempt, attempt_on_gpu
+from .builds import Builders, check_jobs
 from .cudnn import CudnnAlgorithms
 from .ours import Ours
 from .problem import Problem
@@ -37,7 +41,7 @@ class Settings:
 
 
 def measure(
-    specs: Iterable[ConvSpec],
+    specs: Sequence[ConvSpec],
     epilogue: Epilogue,
     providers: Sequence[Provider],
     bench: Bench,
@@ -45,23 +49,54 @@ def measure(
     store: Store,
     settings: Settings | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    jobs: int | None = None,
 ) -> list[Row]:
     """All rows, which are in `store` as soon as each is measured.
 
+    Args:
+        jobs: processes that compile at a time, while others are measured; as many as there are
+            cores if not given.
     Raises:
         WrongResult: a kernel of ours is wrong.  DeviceError: the GPU's context is lost.
     """
     settings, measured = settings or Settings(), []
-    for spec in specs:
-        problem = Problem(spec, epilogue)
-        for provider in providers:
-            for variant in provider.variants(problem):
-                one = _One(problem, provider, variant, bench, conditions)
-                rows = one.rows(settings)
-                store.add(rows)
-                measured += rows
-                progress(_line(rows))
+    with _building(specs, epilogue, providers, check_jobs(jobs), progress) as builders:
+        if "back_to_back" in settings.modes:
+            builders.finish()  # what the host takes for a launch is measured too
+        for spec in specs:
+            problem = Problem(spec, epilogue)
+            for provider in providers:
+                for variant in provider.variants(spec, epilogue):
+                    one = _One(problem, provider, variant, builders, bench, conditions)
+                    rows = one.rows(settings)
+                    store.add(rows)
+                    measured += rows
+                    progress(_line(rows))
     return measured
+
+
+@contextmanager
+def _building(
+    specs: Sequence[ConvSpec],
+    epilogue: Epilogue,
+    providers: Sequence[Provider],
+    jobs: int,
+    progress: Callable[[str], None],
+) -> Iterator[Builders]:
+    """All compilations started, in the order in which they will be waited for."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-conv-") as scratch,
+        Builders(Path(scratch), jobs) as builders,
+    ):
+        for spec in specs:
+            for provider in providers:
+                for variant in provider.variants(spec, epilogue):
+                    build = attempt(variant.build) if variant.build else None
+                    if build and not isinstance(build, Trouble):  # else its row will say why
+                        builders.submit(build)
+        if builds := len(builders):
+            progress(f"kernels to compile: {builds}, {min(jobs, builds)} at a time")
+        yield builders
 
 
 @dataclass(frozen=True)
@@ -71,6 +106,7 @@ class _One:
     problem: Problem
     provider: Provider
     variant: Variant
+    builders: Builders
     bench: Bench
     conditions: Conditions
 
@@ -87,7 +123,10 @@ class _One:
 
     def _ready(self) -> tuple[Prepared, float] | Row:
         """Prepared and checked, with its error; or the row that says why not."""
-        prepared = self.variant.prepare()
+        built = self.builders.built(self.variant.build()) if self.variant.build else None
+        if built and built.trouble:
+            return self._row(built.trouble.status, note=built.trouble.note)
+        prepared = self.variant.prepare(self.problem, built.folder if built else None)
         error = self._check(prepared)
         if not error <= (limit := tolerance(self.problem.spec, prepared.algorithm)):
             return self._wrong(prepared, error, limit)

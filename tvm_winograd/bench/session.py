@@ -11,7 +11,7 @@ from ..errors import InputError, UnsupportedError
 from ..gpu import Gpu
 from ..shapes import ConvSpec, Epilogue
 from . import conditions
-from .problem import Problem
+from .builds import check_jobs
 from .provider import Bench, Provider, Variant
 from .rows import Row, Store
 from .run import DEFAULT, PROVIDERS, Settings, measure
@@ -28,6 +28,7 @@ def bench_convs(
     arch: str = "auto",
     log_folder: Path | None = None,
     stock: Path | None = None,
+    jobs: int | None = None,
     files: Sequence[Path] = (),
     progress: Progress = lambda text: None,
 ) -> list[Row]:
@@ -38,6 +39,7 @@ def bench_convs(
             that are on this machine if none.
         log_folder: tuning tables to prefer to the shipped ones.
         stock: records of MetaSchedule's.
+        jobs: processes that compile at a time; as many as there are cores if not given.
     Raises:
         UnsupportedError: no GPU here, or a provider that was named cannot work here.
         InputError: an unknown provider, or a file that cannot be read or written.
@@ -46,7 +48,7 @@ def bench_convs(
     for name in providers:
         if name.partition(":")[0] not in PROVIDERS:
             raise InputError(f"provider {name!r}: there are {', '.join(PROVIDERS)}")
-    store = Store(files)
+    store, workers = Store(files), check_jobs(jobs)
     gpu, gpu_name = conditions.find_gpu(arch)
     rows = _log_rows(log_folder, gpu, progress)
     build.ensure_cuda_codegen()  # peers need TVM's CUDA runtime too, for their arrays
@@ -54,7 +56,7 @@ def bench_convs(
         bench = Bench(timer, gpu, gpu_name, rows, stock)
         chosen = _providers(providers, bench, progress)
         made = conditions.collect(gpu)
-        return measure(specs, epilogue, chosen, bench, made, store, settings, progress)
+        return measure(specs, epilogue, chosen, bench, made, store, settings, progress, workers)
 
 
 def _log_rows(folder: Path | None, gpu: Gpu, progress: Progress) -> list[logs.Row]:
@@ -74,12 +76,12 @@ class Picked:
         self.name, self.ours, self.available = provider.name, provider.ours, provider.available
         self._provider, self._names = provider, names
 
-    def variants(self, problem: Problem) -> Iterator[Variant]:
+    def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
         """Raises:
         InputError: one that was named does not exist.
         """
         seen = []
-        for variant in self._provider.variants(problem):
+        for variant in self._provider.variants(spec, epilogue):
             seen.append(variant.name)
             if variant.name in self._names:
                 yield variant

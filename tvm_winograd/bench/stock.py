@@ -21,6 +21,8 @@ from ..shapes import ConvSpec, Epilogue
 from .problem import Problem
 from .provider import PEER_LIMIT, Bench, Prepared, Variant
 
+_LIBRARY, _HOW = "conv.so", "schedule.txt"
+
 
 @dataclass(frozen=True)
 class Record:
@@ -72,11 +74,54 @@ def prim_func(spec: ConvSpec, epilogue: Epilogue) -> Any:
     return te.create_prim_func([*arguments, y])
 
 
-class _Stock:
-    """What both have in common: a scheduled PrimFunc is built and run."""
+def scheduled(
+    spec: ConvSpec, epilogue: Epilogue, gpu: Gpu, records: Path | None = None
+) -> tuple[Any, str]:
+    """The PrimFunc, ready to build, and how it was scheduled.
 
-    name = ""
-    ours = False
+    Args:
+        records: folder of MetaSchedule's; dlight schedules if none is given.
+    Raises:
+        UnsupportedError: no record of this convolution on this architecture; groups.
+    """
+    from tvm import s_tir
+    from tvm.s_tir.schedule import Trace
+
+    if records is None:
+        with stock_target(gpu):
+            done, entry = schedule_function(prim_func(spec, epilogue), None, gpu)
+        return done, entry["schedule"]
+    record = read_record(records, spec, epilogue)
+    if record.arch != gpu.arch:
+        raise UnsupportedError(f"its record is of {record.arch}")
+    schedule = s_tir.Schedule(prim_func(spec, epilogue))
+    with stock_target(gpu):
+        Trace.apply_json_to_schedule(record.trace, schedule)
+    how = f"{record.trials} trials, {record.us:.1f} us in the search"
+    return schedule.mod["main"], how
+
+
+@dataclass(frozen=True)
+class StockBuild:
+    """Compiles what `scheduled` gives, into a library and a text that says how."""
+
+    spec: ConvSpec
+    epilogue: Epilogue
+    gpu: Gpu
+    records: Path | None
+
+    def __call__(self, folder: Path) -> None:
+        func, how = scheduled(self.spec, self.epilogue, self.gpu, self.records)
+        build.export(build.build(func, self.gpu, pipeline="tir"), folder / _LIBRARY)
+        (folder / _HOW).write_text(how, encoding="utf-8")
+
+
+class Dlight:
+    """dlight's default schedules: the first of Matmul, GEMV, Reduction, GeneralReduction and
+    Fallback that applies."""
+
+    name, ours = "tvm-dlight", False
+    records: Path | None = None
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -84,62 +129,38 @@ class _Stock:
     def available(self) -> str | None:
         return None
 
-    def variants(self, problem: Problem) -> Iterator[Variant]:
-        yield Variant("", partial(self._prepare, problem))
-
-    def scheduled(self, spec: ConvSpec, epilogue: Epilogue) -> tuple[Any, str]:
-        """The PrimFunc, ready to build, and how it was scheduled."""
-        raise NotImplementedError
-
-    def _prepare(self, problem: Problem) -> Prepared:
-        func, config = self.scheduled(problem.spec, problem.epilogue)
-        function = build.build(func, self._bench.gpu, pipeline="tir")["main"]
-        arguments = [*problem.tensors(), out := problem.poisoned()]
-        return Prepared(
-            call=lambda: function(*arguments),
-            output=out.numpy,
-            algorithm=PEER_LIMIT,
-            config=f"topi conv2d_nchw, {config}",
-        )
+    def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
+        compiled = partial(StockBuild, spec, epilogue, self._bench.gpu, self.records)
+        yield Variant("", _prepare, compiled)
 
 
-class Dlight(_Stock):
-    """dlight's default schedules: the first of Matmul, GEMV, Reduction, GeneralReduction and
-    Fallback that applies."""
-
-    name = "tvm-dlight"
-
-    def scheduled(self, spec: ConvSpec, epilogue: Epilogue) -> tuple[Any, str]:
-        with stock_target(self._bench.gpu):
-            func = prim_func(spec, epilogue)
-            done, how = schedule_function(func, None, self._bench.gpu)
-        return done, how["schedule"]
-
-
-class MetaSchedule(_Stock):
+class MetaSchedule(Dlight):
     """The best of MetaSchedule's own search over topi's convolution."""
 
     name = "tvm-metaschedule"
 
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self.records = bench.stock
+
     def available(self) -> str | None:
-        folder = self._bench.stock
-        if folder is None:
+        if self.records is None:
             return "no folder of MetaSchedule's records was given (--stock DIR)"
-        return None if folder.is_dir() else f"{folder}: no such folder"
+        return None if self.records.is_dir() else f"{self.records}: no such folder"
 
-    def scheduled(self, spec: ConvSpec, epilogue: Epilogue) -> tuple[Any, str]:
-        from tvm import s_tir
-        from tvm.s_tir.schedule import Trace
 
-        assert self._bench.stock is not None
-        record = read_record(self._bench.stock, spec, epilogue)
-        if record.arch != self._bench.gpu.arch:
-            raise UnsupportedError(f"its record is of {record.arch}")
-        schedule = s_tir.Schedule(prim_func(spec, epilogue))
-        with stock_target(self._bench.gpu):
-            Trace.apply_json_to_schedule(record.trace, schedule)
-        how = f"{record.trials} trials, {record.us:.1f} us in the search"
-        return schedule.mod["main"], how
+def _prepare(problem: Problem, folder: Path | None) -> Prepared:
+    import tvm
+
+    assert folder is not None
+    function = tvm.runtime.load_module(str(folder / _LIBRARY))["main"]
+    arguments = [*problem.tensors(), out := problem.poisoned()]
+    return Prepared(
+        call=lambda: function(*arguments),
+        output=out.numpy,
+        algorithm=PEER_LIMIT,
+        config=f"topi conv2d_nchw, {(folder / _HOW).read_text(encoding='utf-8')}",
+    )
 
 
 def plain_trace(trace: Any) -> Any:

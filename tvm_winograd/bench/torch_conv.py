@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 from .. import peers
@@ -23,19 +23,19 @@ class Torch:
     def available(self) -> str | None:
         return None if peers.has_torch_cuda() else "torch with CUDA is not installed"
 
-    def variants(self, problem: Problem) -> Iterator[Variant]:
+    def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
         import torch
 
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         with torch.cuda.stream(torch.cuda.ExternalStream(self._bench.timer.handle)):
-            yield Variant("conv2d", partial(self._prepare, problem))
+            yield Variant("conv2d", self._prepare)
 
     def transformed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What is done with the function before it is run."""
         return function
 
-    def _prepare(self, problem: Problem) -> Prepared:
+    def _prepare(self, problem: Problem, folder: Path | None) -> Prepared:
         import torch
 
         arrays = [torch.from_dlpack(tensor) for tensor in problem.tensors()]

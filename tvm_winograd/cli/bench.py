@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--logs", metavar="DIR", help="tuning tables, before the shipped ones")
     add("--stock", metavar="DIR", help="records of benchmarks/stock_metaschedule.py")
     add("--arch", default="auto", help="to make sure of the GPU's architecture")
+    add("--jobs", type=int, metavar="N", help="kernels compiled at a time (default: the cores)")
     add("--out", metavar="DIR", help="rows as conv.json and conv.csv; what is there is kept")
     add("--csv", metavar="FILE", help="rows as CSV")
     add("--pictures", metavar="DIR", help="a heat map and a roofline")
@@ -65,6 +66,7 @@ def _run_convs(args: argparse.Namespace) -> int:
         arch=args.arch,
         log_folder=Path(args.logs) if args.logs else None,
         stock=Path(args.stock) if args.stock else None,
+        jobs=args.jobs,
         files=files_of(args, "conv"),
         progress=progress_printer(),
     )

@@ -1,30 +1,15 @@
-"""Compilations in processes of their own, all of them before anything is measured."""
+"""Networks compiled in processes of their own, all of them before anything is measured."""
 
 from __future__ import annotations
 
-import multiprocessing
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from functools import partial
+from concurrent.futures import as_completed
 from pathlib import Path
 
-from ...errors import BuildError
-from ..attempt import Trouble, attempt
+from ..builds import Build, Builders, Built
 from .network import Subject
-from .provider import Build
 
 Key = tuple[Subject, str]  # and the name of a provider
-
-
-@dataclass(frozen=True)
-class Built:
-    """What a build made, or why it could not."""
-
-    folder: Path
-    seconds: float
-    trouble: Trouble | None = None
 
 
 def build_all(
@@ -33,38 +18,15 @@ def build_all(
     workers: int,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[Key, Built]:
-    """Runs all builds, `workers` at a time, each in a folder of its own in `scratch`.
-
-    Raises:
-        BuildError: a process died.
-    """
+    """Runs all builds, `workers` at a time, each in a folder of its own in `scratch`."""
     made: dict[Key, Built] = {}
-    if not builds:
-        return made
-    spawn = multiprocessing.get_context("spawn")  # TVM's threads do not survive a fork
-    with ProcessPoolExecutor(min(workers, len(builds)), spawn) as pool:
-        futures = {}
-        for number, (key, build) in enumerate(builds.items()):
-            futures[pool.submit(_timed, build, scratch / str(number))] = key
-        for future in as_completed(futures):
-            key = futures[future]
-            try:
-                made[key] = future.result()
-            except BrokenExecutor as error:
-                raise BuildError(
-                    f"a process that compiles died ({error}); with fewer at a time (--jobs) they "
-                    "need less memory"
-                ) from error
-            progress(_line(key, made[key]))
+    with Builders(scratch, workers) as builders:
+        started = {key: builders.submit(build) for key, build in builds.items()}
+        for future in as_completed(started.values()):
+            for key in (key for key, mine in started.items() if mine is future):
+                made[key] = builders.built(builds[key])
+                progress(_line(key, made[key]))
     return made
-
-
-def _timed(build: Build, folder: Path) -> Built:
-    folder.mkdir(parents=True)
-    start = time.perf_counter()
-    got = attempt(partial(build, folder))
-    seconds = time.perf_counter() - start
-    return Built(folder, seconds, got if isinstance(got, Trouble) else None)
 
 
 def _line(key: Key, built: Built) -> str:

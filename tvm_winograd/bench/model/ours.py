@@ -16,8 +16,9 @@ from ...gpu import Hardware
 from ...runtime import Runner
 from ...shapes import ConvSpec
 from ...tolerances import network_ratio
+from ..builds import Build
 from .network import Network, Subject, arrays
-from .provider import Bench, Build, Prepared
+from .provider import Bench, Prepared
 
 _ARTIFACT = "artifact"
 

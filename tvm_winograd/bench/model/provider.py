@@ -14,14 +14,13 @@ from ...chooser import Wishes
 from ...cuda_timing import CudaTimer
 from ...gpu import Hardware
 from ...tolerances import NETWORK_RATIO, TOLERANCES
+from ..builds import Build
 from ..provider import PEER_LIMIT
 from .network import Network, Subject
 
 # How often a peer's error may hold that of a plain float32 evaluation: as an algorithm with the
 # limit that peers have for one convolution.
 PEER_RATIO = NETWORK_RATIO * TOLERANCES["float32", PEER_LIMIT] / TOLERANCES["float32", "direct"]
-
-Build = Callable[[Path], None]  # compiles into a folder that exists; picklable
 
 
 @dataclass(frozen=True)

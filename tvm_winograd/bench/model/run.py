@@ -9,10 +9,11 @@ from typing import Any
 from ...cuda_timing import Plan
 from ...errors import BuildError
 from ..attempt import Trouble, WrongResult, attempt_on_gpu
+from ..builds import Built
 from ..row_files import Store
 from ..rows import Conditions
 from . import profile
-from .builds import Built, Key
+from .builds import Key
 from .network import Network, Subject
 from .ours import Ours, OursKernels
 from .provider import Bench, Prepared, Provider

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,11 +13,12 @@ from ...cuda_timing import CudaTimer
 from ...errors import InputError, UnsupportedError
 from ...manifest import MANIFEST
 from .. import conditions
+from ..builds import Build, Built, check_jobs
 from ..row_files import Store
 from . import ours
-from .builds import Built, Key, build_all
+from .builds import Key, build_all
 from .network import Subject
-from .provider import Bench, Build, Provider
+from .provider import Bench, Provider
 from .rows import KERNELS, MODELS, KernelRow, Row, kernel_files
 from .run import DEFAULT, PROVIDERS, Session, keys, measure
 
@@ -62,8 +62,7 @@ def bench_models(
     wishes, stores = wishes or Wishes(), (Store(MODELS, files), Store(KERNELS, kernel_files(files)))
     subjects = subjects_of(models, batches, weights)
     check_names(providers)
-    if jobs is not None and jobs < 1:
-        raise InputError(f"--jobs {jobs}: at least one process has to compile")
+    workers = check_jobs(jobs)
     gpu, _ = conditions.find_gpu(arch)
     if profiled and not set(ours.NAMES) & set(providers or DEFAULT):
         raise InputError("--profile is of our kernels: add ours to the providers")
@@ -74,7 +73,7 @@ def bench_models(
     with tempfile.TemporaryDirectory(prefix="bench-model-") as scratch, CudaTimer() as timer:
         bench = Bench(timer, gpu, wishes, stock)
         chosen = pick(providers, bench, progress)
-        built = compiled(subjects, chosen, Path(scratch), jobs or os.cpu_count() or 1, progress)
+        built = compiled(subjects, chosen, Path(scratch), workers, progress)
         text = wished(wishes)
         session = Session(bench, made, *stores, text, profiled=profiled, progress=progress)
         return measure(subjects, chosen, built, session)

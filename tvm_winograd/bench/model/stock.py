@@ -20,8 +20,9 @@ from ...errors import UnsupportedError, as_build_error
 from ...frontend import Model
 from ...gpu import Gpu, Hardware, make_target
 from ...plan import planned_bytes
+from ..builds import Build
 from .network import Network, Subject, arrays, on_device
-from .provider import Bench, Build, Prepared
+from .provider import Bench, Prepared
 
 _LIBRARY, _NOTES = "network.so", "stock.json"
 _WORKLOADS, _RECORDS = "database_workload.json", "database_tuning_record.json"

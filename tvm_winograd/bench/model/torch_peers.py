@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ... import peers
+from ..builds import Build
 from .network import Network, Subject
-from .provider import Bench, Build, Prepared
+from .provider import Bench, Prepared
 
 Function = Callable[[], Any]  # runs the network on its input and returns torch's output
 

@@ -1,0 +1,117 @@
+"""`bench conv` compiles in other processes, ahead: here for this CPU, with everything but a GPU."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+from contextlib import nullcontext
+
+import pytest
+from convs import FULL
+from small_builds import Dies, Writes
+
+from tvm_winograd.bench import problem
+from tvm_winograd.bench.attempt import Trouble
+from tvm_winograd.bench.builds import Builders, check_jobs
+from tvm_winograd.bench.ours import KernelBuild, Ours
+from tvm_winograd.bench.provider import Bench
+from tvm_winograd.bench.rows import Conditions, Store
+from tvm_winograd.bench.run import Settings, measure
+from tvm_winograd.cuda_timing import Timing
+from tvm_winograd.errors import InputError
+from tvm_winograd.gpu import host_cpu
+from tvm_winograd.shapes import ConvSpec
+
+SPEC = ConvSpec(n=2, c=16, h=9, w=7, k=16)
+CONDITIONS = Conditions(*["x"] * 11)
+
+
+def test_equal_builds_are_made_once(tmp_path):
+    with Builders(tmp_path, 1) as builders:
+        for name in ("a", "b", "a"):
+            builders.submit(Writes(name))
+        assert len(builders) == 2
+        builders.finish()
+        made = builders.built(Writes("a"))
+        assert made.trouble is None and made == builders.built(Writes("a"))
+        assert int((made.folder / "a").read_text()) != os.getpid()
+        assert builders.built(Writes("c", "no such kernel")).trouble == Trouble(
+            "refused", "no such kernel"
+        )
+        broken = builders.built(operator.itemgetter(0)).trouble
+        assert broken.status == "failed" and "TypeError" in broken.note
+
+
+def test_a_process_that_dies_costs_what_it_compiled(tmp_path):
+    with Builders(tmp_path, 1) as builders:
+        for build in (Dies(), Writes("a")):
+            builders.submit(build)
+        builders.finish()
+        assert builders.built(Writes("a")).trouble is None
+        assert builders.built(Writes("late")).trouble is None
+        assert builders.built(Dies()).trouble == Trouble(
+            "failed", "the process that compiled it died"
+        )
+
+
+def test_what_died_once_is_tried_again(tmp_path):
+    with Builders(tmp_path, 1) as builders:
+        assert builders.built(Dies(tmp_path / "died")).trouble is None
+
+
+def test_jobs():
+    assert check_jobs(3) == 3 and check_jobs(None) >= 1
+    with pytest.raises(InputError, match="--jobs 0"):
+        check_jobs(0)
+
+
+class Timer:
+    """A GPU that is this CPU."""
+
+    current = staticmethod(nullcontext)
+
+    def synchronize(self):
+        pass
+
+    def measure(self, call, mode, l2, plan):
+        call()
+        return Timing(10.0, 0.5, plan.calls, plan.repeats)
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch):
+    import tvm
+
+    monkeypatch.setattr(problem, "_on_gpu", tvm.runtime.tensor)
+    return Bench(Timer(), host_cpu(), "x")  # type: ignore[arg-type]
+
+
+def measured(bench, said):
+    settings, ours = Settings(["back_to_back"], ["warm"]), Ours(bench)
+    return measure([SPEC], FULL, [ours], bench, CONDITIONS, Store(), settings, said.append, 2)
+
+
+def test_compiled_elsewhere_checked_and_measured_here(on_the_cpu):
+    said: list[str] = []
+    rows = measured(on_the_cpu, said)
+    by_name = {row.variant: row for row in rows}
+    for name in ("best", "default", "winograd-f2"):
+        row = by_name[name]
+        assert (row.status, row.us, row.layout) == ("ok", 10.0, "NCHW"), row
+        kernel, _, rest = row.config.partition(" ")
+        assert kernel.startswith("winograd") and json.loads(rest.rpartition(",")[0])
+        assert rest.endswith(", default") and 0 < row.error < 5e-6
+    assert "no kernel for llvm" in by_name["winograd-f4"].note
+    assert by_name["opencnn"].status == "refused" and "config" in by_name["opencnn"].note
+    assert said[0] == "kernels to compile: 1, 1 at a time"  # the three are equal
+    assert len(said) == 1 + len(rows)
+
+
+def test_a_kernel_that_does_not_compile_is_a_row(on_the_cpu, monkeypatch):
+    """Of ours too: the others are measured."""
+    broken = KernelBuild(SPEC, FULL, host_cpu(), "winograd-cpu", None)
+    monkeypatch.setattr(Ours, "_build", lambda *_: broken)
+    rows = measured(on_the_cpu, [])
+    assert {row.status for row in rows} == {"failed"}
+    assert "AttributeError" in rows[0].note
