@@ -13,6 +13,23 @@ WARP = 32
 # What a kernel with cp.async needs in its PassContext. TVM's storage rewrite turns a buffer of
 # 16-byte accesses into one of float4, which its async copies do not understand.
 ASYNC_COPY = {"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True}
+# Elements of 4 bytes that cp.async reaches: TVM's code for it turns an index into bytes as an int,
+# so that a workspace of 2.4 GB was read outside (illegal addresses, H200).
+MOST_COPIED = 2**29
+
+
+def too_large(elements: int, copied: int = 0) -> str | None:
+    """None, or why a kernel's indices do not reach all of its buffers.
+
+    Args:
+        elements: of the largest.
+        copied: of the largest that cp.async reads, of 4 bytes each.
+    """
+    if elements >= 2**31:
+        return f"a buffer of {elements} elements; indices are 32-bit"
+    if copied > MOST_COPIED:
+        return f"cp.async from a buffer of {copied} elements; its offsets are 32-bit, in bytes"
+    return None
 
 
 def extent(sch: Schedule, loop: Loop) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te import gemm
+from tvm_winograd.te.common import input_reach
 
 from . import blocks
 from .register_tile import RegisterTile
@@ -164,14 +165,13 @@ def _too_large(config: Product, spec: ConvSpec) -> str | None:
         return f"{spec.groups} groups x {config.parts} parts; a grid has at most 65535"
     if z.kb * z.pb >= 2**31:
         return f"{z.kb} x {z.pb} blocks; a grid has at most 2^31"
-    largest = spec.groups * z.q * z.kb * z.bk
-    if config.parts > 1:
-        largest = max(largest, spec.groups * config.parts * z.kb * z.bk * z.pb * z.bp)
-    if config.inputs == "workspace":
-        largest = max(largest, spec.groups * z.q * z.pb * z.bp)
-    if largest >= 2**31:
-        return f"a buffer of {largest} elements; indices are 32-bit"
-    return None
+    a, b = spec.groups * z.q * z.kb * z.bk, spec.groups * z.q * z.pb * z.bp
+    source = b if config.inputs == "workspace" else input_reach(spec)
+    m = spec.groups * config.parts * z.kb * z.bk * z.pb * z.bp  # the output's padding included
+    copied = 0
+    if config.weights == "async":
+        copied = a if config.inputs == "registers" else max(a, source)
+    return blocks.too_large(max(a, source, m), copied)
 
 
 def _bad_parts(config: Product, spec: ConvSpec) -> str | None:

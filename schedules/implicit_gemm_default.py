@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te import gemm
-from tvm_winograd.te.common import ceil_div
+from tvm_winograd.te.common import ceil_div, input_reach
 
 from . import blocks, product_time
 from .implicit_gemm_config import LONGEST_SUM, MAX_PARTS, Im2col, Implicit, Product, illegal
@@ -66,15 +66,23 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Implicit]:
 
 
 def im2col_configs(spec: ConvSpec, hw: Hardware) -> list[Im2col]:
-    """The same, with B from a workspace: the implicit default's tile first."""
-    out = []
-    for config in configs(spec, hw):
-        values = {f.name: getattr(config, f.name) for f in fields(Product)} | {
-            "inputs": "workspace",
-            "buffers": 1 if config.weights == "registers" else max(config.buffers, 3),
-        }
-        out.append(Im2col(**values))
-    return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None]
+    """The same, with B from a workspace: the implicit default's tile first.
+
+    Through registers where that has more elements than cp.async reaches.
+    """
+    for implicit in (configs(spec, hw), [portable(spec)]):
+        found = dict.fromkeys(_with_workspace(config) for config in implicit)
+        if legal := [c for c in found if illegal(c, spec, hw) is None]:
+            return legal
+    return []
+
+
+def _with_workspace(config: Implicit) -> Im2col:
+    values = {f.name: getattr(config, f.name) for f in fields(Product)} | {
+        "inputs": "workspace",
+        "buffers": 1 if config.weights == "registers" else max(config.buffers, 3),
+    }
+    return Im2col(**values)
 
 
 def cost(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
@@ -140,7 +148,7 @@ def _fit(tile: Implicit, spec: ConvSpec, gpu: Gpu) -> Implicit:
     config = _shaped(tile, spec)
     if not gpu.has_async_copy:
         return _through_registers(config)
-    if spec.dtype != "float32":
+    if spec.dtype != "float32" or input_reach(spec) > blocks.MOST_COPIED:
         return replace(config, inputs="registers", buffers=2, bc=8)
     if gemm.input_consecutive(spec):
         return replace(config, inputs="async16")

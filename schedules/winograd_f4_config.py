@@ -98,6 +98,7 @@ _OTHERS = (
 )
 
 
+_MOST_CHUNKS = 8
 # Measured over estimated: 191 configs of ResNet's and VGG's layers at batch 1 to 128 (H200,
 # 2026-11-30).
 _MEASURED = 1.1
@@ -122,10 +123,10 @@ def illegal(config: Staged, spec: ConvSpec, hw: Hardware) -> str | None:
         return f"chunks={config.chunks} does not divide {z.pb} blocks of tiles"
     if z.kb > 65535:
         return f"{z.kb} blocks of filters; a grid has at most 65535"
-    largest = POINTS * z.pb * z.bp * max(z.c_pad, z.kb * z.bk) // config.chunks
-    if largest >= 2**31:
-        return f"a workspace of {largest} elements; indices are 32-bit"
-    return None
+    u = POINTS * z.c_pad * z.kb * z.bk
+    v, m = (POINTS * z.pb * z.bp * n // config.chunks for n in (z.c_pad, z.kb * z.bk))
+    tiles = 16 * z.kb * z.bk * z.pb * z.bp
+    return blocks.too_large(max(u, v, m, tiles), max(u, v) if config.copies == "async" else 0)
 
 
 def _malformed(config: Staged) -> str | None:
@@ -178,14 +179,18 @@ def portable(spec: ConvSpec) -> Staged:
 
 
 def default(spec: ConvSpec, gpu: Gpu) -> Staged:
-    """The largest GEMM tile that fills `gpu`, is not mostly padding, and copies as `gpu` can."""
+    """The largest GEMM tile that fills `gpu`, is not mostly padding, and copies as `gpu` can.
+
+    In chunks where V has more elements than cp.async reaches.
+    """
     config = portable(spec)
     for tile, enough in LADDER:
         config = _fit(tile, spec, gpu)
         z = winograd.sizes(spec, config.tiling)
         if z.bp <= z.p and POINTS * z.kb * z.pb >= enough * gpu.sms:
             break
-    return config
+    ways = [replace(config, chunks=n) for n in range(1, _MOST_CHUNKS + 1)]
+    return next((c for c in ways if illegal(c, spec, gpu) is None), portable(spec))
 
 
 def configs(spec: ConvSpec, hw: Hardware) -> list[Staged]:
@@ -199,7 +204,7 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Staged]:
     if first.copies == "async":
         out += [replace(first, buffers=n) for n in (3, 6)]
     pb = winograd.sizes(spec, first.tiling).pb
-    out += [replace(first, chunks=n) for n in range(2, 9) if pb % n == 0]
+    out += [replace(first, chunks=n) for n in range(2, _MOST_CHUNKS + 1) if pb % n == 0]
     return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None]
 
 

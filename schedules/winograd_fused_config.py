@@ -200,8 +200,13 @@ def illegal(config: FusedTile, spec: ConvSpec, hw: Hardware) -> str | None:
     available = min(hw.max_registers, hw.registers_per_sm // each)
     if needed > available:
         return f"about {needed} registers a thread; {threads} threads may have {available}"
-    if (kb := winograd.sizes(spec, config.tiling).kb) > 65535:
-        return f"{kb} blocks of filters; a grid has at most 65535"
+    z = winograd.sizes(spec, config.tiling)
+    if z.kb > 65535:
+        return f"{z.kb} blocks of filters; a grid has at most 65535"
+    u = config.all_points * z.c_pad * z.kb * z.bk
+    tiles = config.split_c * z.kb * z.bk * z.pb * z.bp * config.m**2
+    if reason := blocks.too_large(max(u, tiles), u if config.weights == "async" else 0):
+        return reason
     return _bad_split(config, spec) if config.split_c > 1 else None
 
 
@@ -214,9 +219,6 @@ def _bad_split(config: FusedTile, spec: ConvSpec) -> str | None:
     steps = ceil_div(spec.c, config.bc)
     if (config.split_c - 1) * ceil_div(steps, config.split_c) >= steps:
         return f"split_c={config.split_c}: {steps} steps of {config.bc} channels leave a part empty"
-    z = winograd.sizes(spec, config.tiling)
-    if config.split_c * z.kb * z.bk * z.pb * z.bp * 4 >= 2**31:
-        return f"split_c={config.split_c}: a workspace of 2^31 elements; indices are 32-bit"
     return None
 
 

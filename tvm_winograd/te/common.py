@@ -41,6 +41,19 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def input_reach(spec: ConvSpec) -> int:
+    """Elements of the input up to the last that an index may name, were its padding in memory."""
+    top, left, bottom, right = spec.padding
+    return spec.n * spec.c * (spec.h + top + bottom) * (spec.w + left + right)
+
+
+def too_large(spec: ConvSpec) -> str | None:
+    """None, or why 32-bit indices do not reach all of the input or output."""
+    if max(input_reach(spec), product(spec.output_shape)) >= 2**31:
+        return "a tensor has 2^31 elements or more; indices are 32-bit"
+    return None
+
+
 def linear(row: Sequence[Fraction], term: Callable[[int], Expr], dtype: str) -> Expr:
     """sum_j row[j] * term(j): zero terms dropped, +-1 without a multiply.
 

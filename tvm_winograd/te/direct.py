@@ -23,7 +23,7 @@ from tvm import te, tirx
 from ..errors import UnsupportedError
 from ..shapes import ConvSpec, Epilogue
 from . import common
-from .common import Expr, ceil_div, product
+from .common import Expr, ceil_div
 from .store import scatter
 
 BLOCKS = ("direct_P", "direct_Y", "direct_O")
@@ -91,9 +91,7 @@ def illegal(spec: ConvSpec, tiling: Tiling) -> str | None:
 
 def applies(spec: ConvSpec) -> str | None:
     """None if this file computes the convolution (32-bit indices), else the reason why not."""
-    if max(product(spec.input_shape), product(spec.output_shape)) >= 2**31:
-        return "a tensor has 2^31 elements or more; indices are 32-bit"
-    return None
+    return common.too_large(spec)
 
 
 def weight_dtype(spec: ConvSpec, tiling: Tiling) -> str:

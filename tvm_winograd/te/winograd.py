@@ -96,9 +96,7 @@ def applies(spec: ConvSpec) -> str | None:
             return f"Winograd needs {name} 1, got {getattr(spec, name)}"
     if spec.acc != "float32":
         return f"Winograd divides in its transforms: no integers, got {spec.dtype}"
-    if max(product(spec.input_shape), product(spec.output_shape)) >= 2**31:
-        return "a tensor has 2^31 elements or more; indices are 32-bit"
-    return None
+    return common.too_large(spec)
 
 
 def weight_shape(spec: ConvSpec, tiling: Tiling) -> tuple[int, ...]:
