@@ -180,10 +180,10 @@ def _too_large(config: Im2win, spec: ConvSpec) -> str | None:
     z = im2win.sizes(spec, config.tiling)
     if config.parts > 65535:
         return f"parts={config.parts}; a grid has at most 65535"
-    largest = config.workspace_bytes(spec) // 4
-    if max(largest, z.kb * z.bk * z.products) >= 2**31:
-        return f"a workspace of {largest} elements; indices are 32-bit"
-    return None
+    u, windows = z.kb * z.bk * z.products, z.workspace
+    sums = config.parts * z.kb * z.bk * z.hb * z.bh * z.wb * z.bw
+    copied = max(u, windows) if config.shared and config.copies == "async" else 0
+    return blocks.too_large(max(u, windows, sums), copied)
 
 
 def _staged_registers(config: Im2win, spec: ConvSpec) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,8 +31,17 @@ def portable(spec: ConvSpec) -> Im2win:
 
 
 def default(spec: ConvSpec, gpu: Gpu) -> Im2win:
-    """The tile of most reuse, C in parts where its blocks would not fill `gpu`."""
-    tile = _with_async if gpu.has_async_copy else _without_async
+    """The tile of most reuse, C in parts where its blocks would not fill `gpu`.
+
+    Without cp.async where there are more windows than it reaches.
+    """
+    ways = [_with_async, _without_async] if gpu.has_async_copy else [_without_async]
+    found = [_filling(tile, spec, gpu) for tile in ways]
+    return next((c for c in found if illegal(c, spec, gpu) is None), found[-1])
+
+
+def _filling(tile: Callable[..., Im2win], spec: ConvSpec, gpu: Gpu) -> Im2win:
+    """What `tile` makes, smaller or in parts if that would not fill `gpu`."""
     config = tile(spec)
     z = im2win.sizes(spec, config.tiling)
     if z.kb * z.hb * z.wb < _ENOUGH * gpu.sms:

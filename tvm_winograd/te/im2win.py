@@ -31,7 +31,7 @@ from tvm import te
 from ..errors import UnsupportedError
 from ..shapes import ConvSpec, Epilogue
 from . import common
-from .common import Expr, mixed_radix, product, unmix
+from .common import Expr, mixed_radix, unmix
 from .im2win_layout import (
     Sizes,
     Tiling,
@@ -66,9 +66,7 @@ def applies(spec: ConvSpec) -> str | None:
         return f"im2win needs groups 1, got {spec.groups}"
     if spec.dtype != "float32":
         return f"im2win computes float32, got {spec.dtype}"
-    if max(product(spec.input_shape), product(spec.output_shape)) >= 2**31:
-        return "a tensor has 2^31 elements or more; indices are 32-bit"
-    return None
+    return common.too_large(spec)
 
 
 def transform(data: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
