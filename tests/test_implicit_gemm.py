@@ -34,6 +34,8 @@ CONFIGS = [
     REGISTERS,
     Implicit(inputs="registers", buffers=2),
     Implicit(bc=9, taps_inner=True, buffers=2),
+    Implicit(bk=128, bc=18, taps_inner=True, buffers=2),
+    Implicit(bp=32, tp=4, bc=36, taps_inner=True, buffers=2, parts=2),
     Implicit(bk=32, bp=32, tk=4, lanes="pkkkp", bc=7, taps_inner=True),
     Implicit(parts=3),
     dataclasses.replace(SMALL, parts=2, bc=4),
@@ -155,6 +157,18 @@ def test_stem_steps_through_rows_of_taps() -> None:
     assert (config.bc, config.taps_inner, config.store) == (7, True, "pixels")
     loop = main_loop(compile_cleanly(KERNEL, STEM, config, "sm_80"))
     assert loop.count("cp_async_legacy_pred_ca_4_4_4(") == 7 * config.bp // config.threads
+
+
+def test_steps_of_whole_channels_guard_once() -> None:
+    """No guard depends on the step: ptxas computes them before the loop."""
+    spec = dataclasses.replace(STRIDED, n=128, c=64, h=56, w=56, k=128)
+    tried = KERNEL.configs(spec, SM90)
+    assert [(c.bc, c.buffers) for c in tried if c.taps_inner] == [(9, 4), (18, 2), (36, 2)]
+    (config,) = (c for c in tried if c.bc == 18)
+    loop = main_loop(compile_cleanly(KERNEL, spec, config, "sm_90"))
+    guarded = [line.split(", ") for line in loop.splitlines() if "_pred_ca_4_4_4(" in line]
+    assert len(guarded) == 7 and loop.count("_ca_4_4_4(") == 9
+    assert all("ax9_0" in source and "ax9_0" not in guard for *_, source, guard in guarded)
 
 
 def test_parts_and_float16_compile_without_spills() -> None:
