@@ -18,7 +18,7 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import direct
 from tvm_winograd.te.common import ceil_div
 
-from .blocks import move
+from .blocks import move, too_large
 from .cpu import REGISTER_TILE, pixel_tile, uneven
 from .kernel import Kernel
 
@@ -54,7 +54,10 @@ def supports(spec: ConvSpec, epilogue: Epilogue, hardware: Hardware) -> str | No
     """None, or the reason why not. Every convolution with 32-bit indices is supported."""
     if not isinstance(hardware, Cpu):
         return f"direct-cpu compiles for llvm, not for {hardware.arch}"
-    return direct.applies(spec)
+    if reason := direct.applies(spec):
+        return reason
+    legal = configs(spec, hardware)
+    return None if legal else "the padded input has 2^31 elements or more; indices are 32-bit"
 
 
 def illegal(config: DirectCpuConfig, spec: ConvSpec, hardware: Hardware) -> str | None:
@@ -69,14 +72,15 @@ def illegal(config: DirectCpuConfig, spec: ConvSpec, hardware: Hardware) -> str 
         return f"w_tile={config.w_tile} must be a multiple of lanes={config.lanes}"
     if config.accumulators > 64:
         return f"{config.accumulators} accumulators: more than 64 vectors only spill"
-    return direct.illegal(spec, config.tiling)
+    return direct.illegal(spec, config.tiling) or too_large(workspace(config, spec) // 4)
 
 
 def configs(spec: ConvSpec, hardware: Hardware) -> list[DirectCpuConfig]:
     """The legal configs worth trying, the default first."""
     assert isinstance(hardware, Cpu)
     if spec.groups > 1 and _filter_lanes(spec, hardware) == 1:
-        return [DirectCpuConfig(hardware.lanes, 1, 1, hardware.lanes, False, True, depthwise=True)]
+        only = DirectCpuConfig(hardware.lanes, 1, 1, hardware.lanes, False, True, depthwise=True)
+        return [only] if illegal(only, spec, hardware) is None else []
     lanes, flat = _filter_lanes(spec, hardware), direct.can_flatten(spec)
     budget, preferred = REGISTER_TILE[hardware.vector_bits]
     out = []

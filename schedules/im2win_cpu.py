@@ -14,7 +14,7 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import im2win
 from tvm_winograd.te.common import ceil_div
 
-from .blocks import move, unroll
+from .blocks import move, too_large, unroll
 from .cpu import REGISTER_TILE, pixel_tile, uneven
 from .kernel import Kernel
 
@@ -67,9 +67,7 @@ def illegal(config: Im2winCpu, spec: ConvSpec, hardware: Hardware) -> str | None
     if config.accumulators > 64:
         return f"{config.accumulators} accumulators: more than 64 vectors only spill"
     z = im2win.sizes(spec, config.tiling(spec))
-    if z.workspace >= 2**31:
-        return f"a workspace of {z.workspace} elements; indices are 32-bit"
-    return None
+    return too_large(max(z.workspace, z.kb * z.bk * z.products))
 
 
 def configs(spec: ConvSpec, hardware: Hardware) -> list[Im2winCpu]:

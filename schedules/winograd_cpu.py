@@ -19,7 +19,7 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
-from .blocks import loops_inside, move, unroll
+from .blocks import loops_inside, move, too_large, unroll
 from .cpu import FMA_LATENCY, REGISTER_TILE, uneven
 from .kernel import Kernel
 
@@ -50,7 +50,9 @@ def supports(spec: ConvSpec, epilogue: Epilogue, hardware: Hardware) -> str | No
     """None, or the reason why not."""
     if not isinstance(hardware, Cpu):
         return f"winograd-cpu compiles for llvm, not for {hardware.arch}"
-    return winograd.applies(spec)
+    if reason := winograd.applies(spec):
+        return reason
+    return None if configs(spec, hardware) else "U has 2^31 elements or more; indices are 32-bit"
 
 
 def illegal(config: WinogradCpuConfig, spec: ConvSpec, hardware: Hardware) -> str | None:
@@ -61,7 +63,8 @@ def illegal(config: WinogradCpuConfig, spec: ConvSpec, hardware: Hardware) -> st
         return f"all sizes must be positive: {config}"
     if config.accumulators > 64:
         return f"{config.accumulators} accumulators: more than 64 vectors only spill"
-    return None
+    z, points = winograd.sizes(spec, config.tiling), (config.tiling.m + 2) ** 2
+    return too_large(max(points * z.c_pad * z.kb * z.bk, workspace(config, spec) // 4))
 
 
 def configs(spec: ConvSpec, hardware: Hardware) -> list[WinogradCpuConfig]:
@@ -78,7 +81,7 @@ def configs(spec: ConvSpec, hardware: Hardware) -> list[WinogradCpuConfig]:
         p_tile, balanced = _tiles(p, budget // vectors, hardware.cores)
         for fused in (balanced, not balanced):
             out.append(WinogradCpuConfig(lanes, vectors, p_tile, fused))
-    return out
+    return [c for c in out if illegal(c, spec, hardware) is None]
 
 
 def _tiles(p: int, most: int, cores: int) -> tuple[int, bool]:

@@ -1,8 +1,8 @@
 """Whether every number of a kernel's final code fits where that code keeps it, at any size.
 
 Nothing runs: each expression's bounds follow from those of threads and loops, so that convolutions
-of gigabytes take no longer than small ones. Guards are not looked at: what they keep from being
-read counts as well.
+of gigabytes take no longer than small ones. Guards of a statement narrow bounds; those of a value
+(padding) do not: what they keep from being read counts as well.
 """
 
 from __future__ import annotations
@@ -88,7 +88,10 @@ class _Search:
             self._workspace(stmt.buffer, int(stmt.data.args[2]))
         for expr in _children(stmt, "value", "condition", "extent", "indices"):
             self.expression(expr)
-        for inner in _children(stmt, "seq", "body", "then_case", "else_case"):
+        if isinstance(stmt, tirx.IfThenElse):
+            with self.bounds.constraint_scope(stmt.condition):
+                self.statement(stmt.then_case)
+        for inner in _children(stmt, "seq", "body", "else_case"):
             self.statement(inner)
 
     def expression(self, expr: Any) -> None:
