@@ -26,7 +26,9 @@ def torch_conv(spec: ConvSpec, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 def cuda_conv64(spec: ConvSpec, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """The convolution in float64 on the GPU, for references of large batches; as `torch_conv`."""
-    return _conv(spec, x, w, "cuda", "float64")
+    # it runs once: trying every algorithm of cuDNN, as timed peers want, would take seconds
+    with _torch().backends.cudnn.flags(benchmark=False):
+        return _conv(spec, x, w, "cuda", "float64")
 
 
 def has_torch_cuda() -> bool:
