@@ -28,6 +28,7 @@ from . import blocks, im2win_transform
 from .blocks import Block, Loop, Schedule
 from .im2win_config import FILTER_STRIDE, ROW_STRIDE, Im2win, illegal
 from .im2win_default import configs, default, portable
+from .im2win_time import seconds
 from .kernel import Kernel
 
 __all__ = ["KERNEL", "Im2win", "configs", "default", "illegal", "portable", "schedule", "supports"]
@@ -266,6 +267,6 @@ KERNEL = Kernel(
     pack_weights=lambda w, spec, config: im2win.pack_weights(w, spec, config.tiling),
     weight_func=lambda spec, config: im2win.weight_func(spec, config.tiling),
     pass_config=blocks.ASYNC_COPY,
-    not_worth=lambda spec, hardware: "im2win is taken from a tuning log only; ask for im2win",
+    seconds=seconds,
     workspace=lambda config, spec: config.workspace_bytes(spec),
 )

@@ -73,6 +73,11 @@ class Im2win:
         return self.tk * self.th * self.tw
 
     @property
+    def lines(self) -> int:
+        """Rows of windows, or pixels of them, that a block has in shared memory."""
+        return self.bh * (self.bw if self.flat else self.bc)
+
+    @property
     def k_vector(self) -> int:
         """Filters of one access to the weights."""
         return min(self.tk, 4)
@@ -93,9 +98,13 @@ class Im2win:
     def step_words(self, spec: ConvSpec) -> int:
         """Words of one buffer: weights and windows of a step."""
         z = im2win.sizes(spec, self.tiling)
-        pitch = _aligned(z.segment, 2 * z.vector, z.vector)
-        lines = self.bh * (self.bw if self.flat else self.bc)
-        return math.prod(z.taps) * self.bk + lines * pitch
+        return math.prod(z.taps) * self.bk + self.lines * row_pitch(self, spec)
+
+    def copies_of_step(self, spec: ConvSpec) -> int:
+        """Copies of a thread to shared memory, 16 bytes of weights or a vector of windows each."""
+        z = im2win.sizes(spec, self.tiling)
+        weights, windows = math.prod(z.taps) * self.bk, self.lines * z.segment
+        return ceil_div(weights // self.k_vector + windows // z.vector, self.conv_threads)
 
     def shared_for(self, spec: ConvSpec) -> int:
         """Bytes of shared memory a block."""
@@ -109,6 +118,12 @@ class Im2win:
         z = im2win.sizes(spec, self.tiling)
         sums = self.parts * z.kb * z.bk * z.hb * z.bh * z.wb * z.bw if self.parts > 1 else 0
         return 4 * (z.workspace + sums)
+
+
+def row_pitch(config: Im2win, spec: ConvSpec) -> int:
+    """Words of a line of windows in shared memory: lanes along lines meet no bank twice."""
+    z = im2win.sizes(spec, config.tiling)
+    return _aligned(z.segment, 2 * z.vector, z.vector)
 
 
 def _aligned(words: int, factor: int, offset: int) -> int:

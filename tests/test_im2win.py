@@ -49,6 +49,17 @@ CONFIGS = [
     Im2win(bh=1, bw=64, lanes="wkwkw"),
     Im2win(bk=96, bh=16, bw=5, th=2, tw=5, bs=2, bc=1),
     Im2win(bh=4, bw=16, lanes="hkwkh", unroll=1, buffers=2),
+    Im2win(bk=16, tk=4, bh=16),
+]
+# windows in whole vectors: stride * C * R is a multiple of 4
+FLAT = Im2win(bk=32, th=8, tw=1, lanes="wkwkw", bc=1, store="shared", buffers=2, flat=52)
+PATCHES = ConvSpec(n=3, c=3, h=31, w=35, k=40, r=11, s=11, stride=4, padding=(1, 2, 0, 3))
+FLATS = [
+    *((PATCHES, dataclasses.replace(FLAT, store=store)) for store in ("direct", "shared")),
+    *((dataclasses.replace(PATCHES, layout=layout), FLAT) for layout in ("NHWC", "CHWN")),
+    (PATCHES, dataclasses.replace(FLAT, flat=20, copies="registers", buffers=1)),
+    (ConvSpec(n=2, c=4, h=13, w=11, k=8, s=2), dataclasses.replace(FLAT, flat=12, bh=16)),
+    (ConvSpec(n=2, c=4, h=9, w=9, k=8), Im2win(flat=8, bc=1, copies="plain", buffers=1)),
 ]
 EDGES = [
     (ConvSpec(n=2, c=4, h=9, w=13, k=4), Epilogue()),
@@ -59,6 +70,26 @@ EDGES = [
     (ConvSpec(n=33, c=8, h=4, w=3, k=3, layout="CHWN"), Epilogue(bias=True, relu6=True)),
     (ConvSpec(n=2, c=5, h=7, w=16, k=64, r=1, s=7, padding=(0, 3, 0, 3)), FULL),
 ]
+
+# us at batch 32 (H200, 2026-11-30)
+_FIRST = Im2win(bk=96, bw=8, bc=1, bs=4, store="shared", buffers=2)
+_THIRD = Im2win(bc=1, store="shared", buffers=2)
+MEASURED = {
+    "1": {
+        _FIRST: 242.2,
+        dataclasses.replace(_FIRST, bw=11, tw=11): 284.9,
+        dataclasses.replace(_FIRST, bw=11, tw=11, bs=5): 361.9,
+        dataclasses.replace(_FIRST, bh=1, bw=88, tw=11, lanes="wkwkw"): 447.4,
+        dataclasses.replace(_FIRST, bk=192, bh=4, bw=11, tw=11, lanes="hkkkh"): 562.9,
+    },
+    "3": {
+        _THIRD: 222.9,
+        dataclasses.replace(_THIRD, bh=16): 228.3,
+        dataclasses.replace(_THIRD, buffers=3): 252.7,
+        dataclasses.replace(_THIRD, bh=16, buffers=4): 253.7,
+        dataclasses.replace(_THIRD, bh=1, bw=64, lanes="wkwkw"): 266.8,
+    },
+}
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "CHWN"])
@@ -108,6 +139,11 @@ def test_scheduled_program_is_the_convolution(config: Im2win) -> None:
     check(KERNEL, RAGGED, FULL, config)
 
 
+@pytest.mark.parametrize(("spec", "config"), FLATS)
+def test_windows_in_whole_vectors(spec: ConvSpec, config: Im2win) -> None:
+    check(KERNEL, spec, FULL, config)
+
+
 @pytest.mark.parametrize("make", [lambda s: default(s, SM90), portable], ids=["async", "reg"])
 @pytest.mark.parametrize(("spec", "epilogue"), EDGES, ids=lambda v: v.key())
 def test_any_shape(spec: ConvSpec, epilogue: Epilogue, make: object) -> None:
@@ -141,6 +177,7 @@ def test_layers_of_the_papers_on_the_cpu(name: str) -> None:
 def test_weight_transform_equals_pack_weights(spec: ConvSpec) -> None:
     for kernel, config in (
         (KERNEL, Im2win(bs=2)),
+        (KERNEL, FLAT),
         (KERNEL, default(spec, SM90)),
         *((CPU, c) for c in CPU.configs(spec, host_cpu())[:2]),
     ):
@@ -169,11 +206,25 @@ def test_workspace_and_shared_memory_are_what_the_config_says(parts: int) -> Non
     assert report["shared_bytes"] == config.shared_for(RESNET)
 
 
-def test_only_who_asks_gets_it() -> None:
-    for spec in (RESNET, dataclasses.replace(RESNET, stride=2)):
-        for where in (SM90, host_cpu()):
-            assert choose(spec, FULL, where).algorithm != "im2win"
-            assert choose(spec, FULL, where, algorithm="im2win").source == "default"
+def test_large_filters_get_it_by_estimate_on_a_gpu() -> None:
+    large = ConvSpec(n=4, c=512, h=50, w=50, k=96, r=5, s=5, padding=2)
+    for spec, where, chosen in (
+        (RESNET, SM90, False),
+        (RESNET, host_cpu(), False),
+        (large, SM90, True),  # 629 us measured against 748 of the next
+        (large, host_cpu(), False),
+    ):
+        assert (choose(spec, FULL, where).algorithm == "im2win") == chosen
+        assert choose(spec, FULL, where, algorithm="im2win").source == "default"
+
+
+@pytest.mark.parametrize(("name", "measured"), MEASURED.items())
+def test_estimate_ranks_configs_as_measured(name: str, measured: dict[Im2win, float]) -> None:
+    spec = dataclasses.replace(LAYERS[name], n=32)
+    estimates = {config: KERNEL.seconds(config, spec, SM90) * 1e6 for config in measured}
+    assert measured[min(estimates, key=estimates.get)] <= 1.05 * min(measured.values())
+    for config, us in measured.items():
+        assert us / 1.3 < estimates[config] < us * 1.3
 
 
 @pytest.mark.parametrize(
@@ -193,6 +244,8 @@ def test_only_who_asks_gets_it() -> None:
         ({"bs": 4}, "sm_90", "the filter has 3 columns"),
         ({"bc": 0}, "sm_90", "positive integer"),
         ({"threads": 48}, "sm_90", "whole warps"),
+        ({"flat": 6}, "sm_90", "multiple of 4"),
+        ({"flat": 8}, "sm_90", "bc=1"),
     ],
 )
 def test_illegal_says_why(change: dict, arch: str, reason: str) -> None:
