@@ -1,4 +1,4 @@
-"""No GPU kernel touches memory outside its arguments: run between unreadable pages on the CPU."""
+"""No GPU kernel touches memory outside its arrays: run between unreadable pages on the CPU."""
 
 from __future__ import annotations
 
