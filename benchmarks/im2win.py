@@ -3,13 +3,15 @@
     python benchmarks/im2win.py [--batch 32] [--target cuda] [--configs [N]] [--ablation]
                                 [--only r7s7] [--json rows.json]
 
-Ours in float32: im2win with its default config (and the first N others worth trying), im2col and
-implicit GEMM; beside them every algorithm of cuDNN that is on this machine. All are compared with
-float64 on zero-mean data first. Times: cuda, medians in a CUDA graph, L2 warm; llvm, medians of
-calls on all cores. The transform of the input is inside, the packing of weights outside. Memory:
-what the program allocates beside input, weights and output, tiles of a CPU thread not counted.
---ablation leaves out one optimisation of the CUDA kernel after the other. CUDA candidates are
-compiled by all cores while others are measured.
+Ours in float32: im2win with its default config (and others worth trying, N in all), im2col,
+implicit GEMM and direct convolution (TVM's dlight); beside them every algorithm of cuDNN that is on
+this machine. All are compared with float64 on zero-mean data first. Times: cuda, medians in a CUDA
+graph, L2 warm; llvm, medians of calls on all cores. The transform of the input is inside, the
+packing of weights outside. Memory: what the program allocates beside input, weights and output,
+tiles of a CPU thread not counted. --ablation leaves out one optimisation of the CUDA kernel after
+the other. CUDA candidates are compiled by all cores while others are measured. What cannot be
+computed, breaks or is wrong is a row with the reason; after all tables the exit code is 1 if it was
+ours. --json keeps rows as they come.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from tvm_winograd.schedules.kernel import Kernel, config_dict
 
 from tvm_winograd import ConvSpec, Epilogue, build, reference
 from tvm_winograd.bench import conditions
+from tvm_winograd.bench.attempt import Trouble, WrongResult, attempt
 from tvm_winograd.bench.cudnn import CudnnAlgorithms
 from tvm_winograd.bench.ours import KernelBuild, loaded
 from tvm_winograd.bench.problem import Problem
@@ -39,7 +42,7 @@ from tvm_winograd.bench.rows import Row, Store
 from tvm_winograd.bench.run import Settings, measure
 from tvm_winograd.conv import CompiledConv
 from tvm_winograd.cuda_timing import CudaTimer, Plan
-from tvm_winograd.errors import UnsupportedError
+from tvm_winograd.errors import DeviceError, UnsupportedError
 from tvm_winograd.gpu import Hardware, host_cpu, make_target
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.passes.plan_workspaces import hoist_workspaces
@@ -53,7 +56,7 @@ LAYERS = (
     (96, 24, 256, 5, 1), (256, 12, 512, 3, 1), (3, 224, 64, 3, 1), (64, 112, 128, 3, 1),
     (64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1), (512, 7, 512, 3, 1),
 )  # fmt: skip
-PEERS = {"cuda": ("im2col", "gemm"), "llvm": ("direct",)}  # our other algorithms
+PEERS = {"cuda": ("im2col", "gemm", "direct"), "llvm": ("direct",)}  # our other algorithms
 BRIEF = Plan(warmup_ms=15.0, total_ms=60.0)
 
 
@@ -68,10 +71,13 @@ def candidates(
     """Variant -> what to compile, or why it cannot be."""
     found: dict[str, Choice | str] = {}
     for algorithm in ("im2win", *PEERS[hardware.kind]):
-        kernel = kernels_of(algorithm, hardware)[0]
-        if reason := kernel.supports(spec, Epilogue(), hardware):
-            found[algorithm] = reason
+        reasons = {
+            k.supports(spec, Epilogue(), hardware): k for k in kernels_of(algorithm, hardware)
+        }
+        if None not in reasons:
+            found[algorithm] = next(iter(reasons)) or ""
             continue
+        kernel = reasons[None]
         configs = kernel.configs(spec, hardware)
         named = {algorithm: configs[0]}
         if algorithm == "im2win":
@@ -99,9 +105,9 @@ def workspace_bytes(spec: ConvSpec, choice: Choice, hardware: Hardware) -> int:
 
 
 class Candidates:
-    """Our candidates as a provider."""
+    """Our candidates as a provider; one that breaks or is wrong leaves the others to measure."""
 
-    name, ours = "ours", True
+    name, ours = "ours", False
 
     def __init__(self, bench: Bench, most: int, ablated: bool) -> None:
         self._bench, self._most, self._ablated = bench, most, ablated
@@ -135,8 +141,12 @@ def measured_on_gpu(specs: list[ConvSpec], args: argparse.Namespace, store: Stor
         bench = Bench(timer, gpu, gpu_name)
         providers = [Candidates(bench, args.configs, args.ablation), CudnnAlgorithms(bench)]
         present = [p for p in providers if p.available() is None]
-        here = conditions.collect(gpu)
-        return measure(specs, Epilogue(), present, bench, here, store, settings, progress)
+        here, before = conditions.collect(gpu), set(store.rows)
+        try:
+            measure(specs, Epilogue(), present, bench, here, store, settings, progress)
+        except DeviceError as lost:  # of what is in the files already there are tables
+            progress(str(lost))
+        return [row for row in store.rows if row not in before]
 
 
 def measured_on_cpu(specs: list[ConvSpec], args: argparse.Namespace, store: Store) -> list[Row]:
@@ -150,42 +160,54 @@ def measured_on_cpu(specs: list[ConvSpec], args: argparse.Namespace, store: Stor
         w = rng.standard_normal(spec.weight_shape, "float32") / (spec.c * spec.r * spec.s) ** 0.5
         want = reference.conv2d(spec, x, w)
         for name, choice in candidates(spec, cpu, args.configs, False).items():
-            if isinstance(choice, str):
-                progress(f"{spec.key()} {name}: {choice}")
-                continue
-            compiled = CompiledConv(spec, Epilogue(), cpu, choice)
-            call, error = checked(compiled, x, w.astype("float32"), want)
-            us, spread = median_us(call)
-            row = Row(
-                spec.key(), "none", "ours", name, "ok", "calls", "warm", us, spread,
-                spec.flops / us / 1e6, error, config=str(config_dict(choice.config)),
-                workspace_bytes=workspace_bytes(spec, choice, cpu), date=made.date, **where,
-            )  # fmt: skip
+            got = attempt(partial(timed, spec, cpu, choice, x, w.astype("float32"), want))
+            if isinstance(got, Trouble):
+                got = {"status": got.status, "note": got.note}
+            row = Row(spec.key(), "none", "ours", name, date=made.date, **where, **got)
             store.add([row])
             rows.append(row)
-            progress(f"{spec.key()} {name}: {us:.0f} us, error {error:.1e}")
+            progress(f"{spec.key()} {name}: {row.note or f'{row.us:.0f} us'}")
     return rows
 
 
-def checked(
-    compiled: CompiledConv, x: np.ndarray, w: np.ndarray, want: np.ndarray
-) -> tuple[Callable[[], object], float]:
-    """(a call with its arrays in place, its relative error).
+def timed(
+    spec: ConvSpec,
+    cpu: Hardware,
+    choice: Choice | str,
+    x: np.ndarray,
+    w: np.ndarray,
+    want: np.ndarray,
+) -> dict[str, Any]:
+    """The figures of a row: time, error, memory.
 
     Raises:
-        SystemExit: it errs more than it may.
+        UnsupportedError: there is a reason instead of a choice.
+        WrongResult: it errs more than it may.
     """
     import tvm
 
-    spec = compiled.spec
+    if isinstance(choice, str):
+        raise UnsupportedError(choice)
+    compiled = CompiledConv(spec, Epilogue(), cpu, choice)
     out = tvm.runtime.tensor(np.full(spec.output_shape, np.nan, "float32"))
     arguments = (tvm.runtime.tensor(x), compiled.pack(w), out)
     function = compiled.executable["conv"]
     function(*arguments)
     error = reference.relative_error(out.numpy(), want)
-    if not error <= tolerance(spec, compiled.choice.algorithm):
-        raise SystemExit(f"{spec.key()}: {compiled.choice.config} errs {error:.2e}")
-    return lambda: function(*arguments), error
+    if not error <= (limit := tolerance(spec, choice.algorithm)):
+        raise WrongResult(f"relative error {error:.2e}, limit {limit:.0e}")
+    us, spread = median_us(lambda: function(*arguments))
+    return {
+        "status": "ok",
+        "mode": "calls",
+        "l2": "warm",
+        "us": us,
+        "spread_us": spread,
+        "tflops": spec.flops / us / 1e6,
+        "error": error,
+        "config": str(config_dict(choice.config)),
+        "workspace_bytes": workspace_bytes(spec, choice, cpu),
+    }
 
 
 def median_us(call: Callable[[], object], least: int = 10, seconds: float = 0.3) -> tuple:
@@ -203,7 +225,7 @@ def progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--target", choices=("cuda", "llvm"), default="cuda")
@@ -220,7 +242,12 @@ def main() -> None:
     im2win_tables.print_memory(specs, rows)
     if args.ablation:
         im2win_tables.print_ablation(specs, rows)
+    im2win_tables.print_summary(specs, rows)
+    broken = [r for r in rows if r.provider == "ours" and r.status in ("failed", "wrong")]
+    for row in broken:
+        print(f"{row.spec} {row.name}: {row.status}: {row.note}")
+    return 1 if broken or any(spec.key() not in {r.spec for r in rows} for spec in specs) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,8 @@
-"""The tables of benchmarks/im2win.py: times, memory, ablation."""
+"""The tables of benchmarks/im2win.py: times, memory, ablation, the papers' figures."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tvm_winograd import ConvSpec
@@ -39,20 +40,20 @@ def print_times(specs: list[ConvSpec], rows: list[Row], others: Sequence[str]) -
 
 
 def print_memory(specs: list[ConvSpec], rows: list[Row]) -> None:
-    """Workspaces in MiB, and what the transforms alone need by definition."""
+    """Bytes of the transformed input by definition, and of all that the programs allocate."""
     lines = []
     for spec in specs:
         mine = [row for row in rows if row.spec == spec.key() and WITHOUT not in row.name]
         used = [fastest(mine, start) for start in ("ours im2win", "ours im2col", "cudnn ")]
         sizes = [row.workspace_bytes if row else None for row in used]
         defined = [4 * im2win.footprint(spec), 4 * im2win.im2col_footprint(spec)]
-        cells = ["" if size is None else f"{size / 2**20:.1f}" for size in (*defined, *sizes)]
+        cells = ["" if size is None else f"{size:,}" for size in (*defined, *sizes)]
         lines.append([title(spec), *cells, f"{defined[1] / defined[0]:.2f}"])
     columns = [
         "layer", "windows", "im2col's matrix", "im2win needs", "im2col needs",
         "cuDNN's fastest needs", "matrix / windows",
     ]  # fmt: skip
-    print_table(f"{where(rows)}: MiB beside input, weights and output", columns, lines)
+    print_table(f"{where(rows)}: bytes beside input, weights and output", columns, lines)
 
 
 def print_ablation(specs: list[ConvSpec], rows: list[Row]) -> None:
@@ -67,6 +68,38 @@ def print_ablation(specs: list[ConvSpec], rows: list[Row]) -> None:
             lines.append([title(spec), f"{full:.1f}", *slower])
     heads = [name.removeprefix("im2win ") for name in names]
     print_table(f"{where(rows)}: times as slow", ["layer", "us", *heads], lines)
+
+
+def print_summary(specs: list[ConvSpec], rows: list[Row]) -> None:
+    """The papers' figures: the best of im2win against each other, over all layers."""
+    mine = [row for row in rows if WITHOUT not in row.name]
+    lines = []
+    for name, start in {
+        "im2col": "ours im2col", "implicit GEMM": "ours gemm", "direct": "ours direct",
+        "cuDNN's fastest": "cudnn ", "cuDNN's GEMM": "cudnn GEMM",
+    }.items():  # fmt: skip
+        faster, saved = [], []
+        for spec in specs:
+            there = [row for row in mine if row.spec == spec.key()]
+            ours, other = fastest(there, "ours im2win"), fastest(there, start)
+            if ours and other and ours.us and other.us:
+                faster.append(other.us / ours.us)
+                # memory as the papers count it: with input, weights and output
+                used = [4 * tensors(spec) + (r.workspace_bytes or 0) for r in (ours, other)]
+                saved.append(1 - used[0] / used[1])
+        if faster:
+            mean = math.prod(faster) ** (1 / len(faster))
+            cells = f"{sum(f >= 1 for f in faster)} of {len(faster)}", f"{mean:.2f}"
+            memory = f"{100 * sum(saved) / len(saved):.1f} %"
+            lines.append([name, *cells, f"{max(faster):.2f}", memory])
+    heads = ["im2win against", "as fast in", "times as fast", "at most", "less memory"]
+    print_table(f"{where(rows)}: geometric mean of times, mean of memory", heads, lines)
+
+
+def tensors(spec: ConvSpec) -> int:
+    """Elements of input, weights and output."""
+    shapes = spec.input_shape, spec.weight_shape, spec.output_shape
+    return sum(math.prod(shape) for shape in shapes)
 
 
 def where(rows: list[Row]) -> str:
