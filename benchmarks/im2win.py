@@ -71,13 +71,12 @@ def candidates(
     """Variant -> what to compile, or why it cannot be."""
     found: dict[str, Choice | str] = {}
     for algorithm in ("im2win", *PEERS[hardware.kind]):
-        reasons = {
-            k.supports(spec, Epilogue(), hardware): k for k in kernels_of(algorithm, hardware)
-        }
+        kernels = kernels_of(algorithm, hardware)
+        reasons = [kernel.supports(spec, Epilogue(), hardware) for kernel in kernels]
         if None not in reasons:
-            found[algorithm] = next(iter(reasons)) or ""
+            found[algorithm] = "; ".join(map(str, reasons))
             continue
-        kernel = reasons[None]
+        kernel = kernels[reasons.index(None)]
         configs = kernel.configs(spec, hardware)
         named = {algorithm: configs[0]}
         if algorithm == "im2win":
