@@ -33,6 +33,8 @@ from .kernel import Kernel
 
 __all__ = ["KERNEL", "Im2win", "configs", "default", "illegal", "portable", "schedule", "supports"]
 
+_NOT_MEASURED = "im2win's estimate is fitted to NCHW; ask for im2win"
+
 
 def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
     """None, or why this kernel cannot compute `spec` on `hw`."""
@@ -267,6 +269,7 @@ KERNEL = Kernel(
     pack_weights=lambda w, spec, config: im2win.pack_weights(w, spec, config.tiling),
     weight_func=lambda spec, config: im2win.weight_func(spec, config.tiling),
     pass_config=blocks.ASYNC_COPY,
+    not_worth=lambda spec, hardware: None if spec.layout == "NCHW" else _NOT_MEASURED,
     seconds=seconds,
     workspace=lambda config, spec: config.workspace_bytes(spec),
 )

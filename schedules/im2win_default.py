@@ -55,6 +55,7 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Im2win]:
     if first.copies == "async":
         near += [replace(first, buffers=n) for n in (first.buffers - 1, first.buffers + 1)]
     near += [replace(first, parts=n) for n in (first.parts // 2, 2 * first.parts) if n]
+    near += [] if first.flat else [_wide(first, spec, hw)]
     legal = [c for c in near if spec.c % (c.bc * c.parts) == 0 and illegal(c, spec, hw) is None]
     tiles = {(c.bk, c.tk, c.bh, c.th, c.tw, c.flat): c for c in reversed(others)}
     best = sorted(tiles.values(), key=others.index)
@@ -79,6 +80,13 @@ def ablation(full: Im2win) -> list[tuple[str, Im2win]]:
         ("double buffer", replace(plain, copies="registers")),
         ("prefetch", plain),
     ]
+
+
+def _wide(config: Im2win, spec: ConvSpec, gpu: Gpu) -> Im2win:
+    """`config` with lanes along columns: whole lines of the output are stored together."""
+    block = replace(config, th=1, lanes="wkwkw", store="shared")
+    wide = [replace(block, bh=2, bw=8 * tw, tw=tw) for th, tw in _RUNS if th == 1]
+    return min(wide, key=lambda c: seconds(c, spec, gpu))
 
 
 @lru_cache(maxsize=256)

@@ -2,8 +2,8 @@
 
 Three kernels: the transform and the sum of parts move bytes; the convolution issues instructions,
 which resident warps hide, or waits where a block's steps follow each other. Constants are fitted
-to 192 measured configs (H200, driver 580, 2026-11-30): half of them within 7 %, nine of ten within
-24 %; of 66 convolutions that were left out, within 7 % and 22 %.
+to 192 measured configs (H200, driver 580, 2026-11-30): half of them within 8 %, nine of ten within
+22 %; of 66 convolutions that were left out, within 7 % and 22 %.
 """
 
 from __future__ import annotations

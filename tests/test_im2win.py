@@ -212,6 +212,7 @@ def test_large_filters_get_it_by_estimate_on_a_gpu() -> None:
         (RESNET, SM90, False),
         (RESNET, host_cpu(), False),
         (large, SM90, True),  # 629 us measured against 748 of the next
+        (dataclasses.replace(large, layout="NHWC"), SM90, False),
         (large, host_cpu(), False),
     ):
         assert (choose(spec, FULL, where).algorithm == "im2win") == chosen

@@ -1,6 +1,6 @@
 """Convolution over windows in memory order, as tensor expressions (im2win).
 
-arXiv 2306.14316 (the transform, on CPUs) and 2306.14320 (on GPUs). For every output row the r
+arXiv 2306.14320 (the transform, on CPUs) and 2306.14316 (on GPUs). For every output row the r
 input rows it needs are interleaved, column by column:
 
     I[c, (n, oh), w * R + r] = X[n, c, oh * stride + r * dilation, w]        (zero where padded)
