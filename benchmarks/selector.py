@@ -4,8 +4,9 @@
 
 A line a (convolution, kernel): microseconds in a CUDA graph (median, L2 warm, weights packed
 outside), checked against float64 on poisoned output first. Every second convolution is held out:
-estimates are fitted to the others only. Kernels are compiled by all cores while earlier ones are
-measured; what is in the file already is not measured again. Needs torch with CUDA.
+estimates are fitted to the others only (fit_estimates.py). Kernels are compiled by all cores while
+earlier ones are measured. What is in the file already is not measured again, unless the kernel's
+default has changed since: of a convolution and kernel the last line counts. Needs torch with CUDA.
 
 `tests/test_selector_grid.py` reads the file in benchmarks/results/.
 """
@@ -84,6 +85,21 @@ def candidates(spec: ConvSpec, gpu: Gpu) -> list[tuple[Kernel, Any]]:
     return [(k, k.configs(spec, gpu)[0]) for k in able]
 
 
+def read(path: Path) -> dict[str, dict[str, dict]]:
+    """ConvSpec.key() -> kernel name -> its last row: spec, kernel, config, us, spread_us, error."""
+    out: dict[str, dict[str, dict]] = {}
+    for row in map(json.loads, path.read_text().splitlines()):
+        if "spec" in row:  # not the first line, which says where
+            out.setdefault(row["spec"], {})[row["kernel"]] = row
+    return out
+
+
+def missing(spec: ConvSpec, rows: dict[str, dict[str, dict]], gpu: Gpu) -> list[tuple[Kernel, Any]]:
+    """The candidates that no row describes."""
+    known = {name: row["config"] for name, row in rows.get(spec.key(), {}).items()}
+    return [(k, c) for k, c in candidates(spec, gpu) if known.get(k.name) != config_dict(c)]
+
+
 def compiled(spec: ConvSpec, name: str, arch: str, path: Path) -> Path:
     """In a worker process, to which no kernel can be sent."""
     gpu = gpu_for(arch)
@@ -127,26 +143,27 @@ class Problem:
         if not error <= tolerance(self.spec, kernel.algorithm):
             raise SystemExit(f"{self.spec.key()}: {kernel.name} errs by {error:.2e}")
         timing = timer.measure(lambda: main(*arguments), plan=PLAN)
-        return {"us": timing.us, "spread_us": timing.spread_us, "error": error}
+        us, spread = round(timing.us, 3), round(timing.spread_us, 3)
+        return {"us": us, "spread_us": spread, "error": float(f"{error:.3e}")}
 
 
-def measured(specs: list[ConvSpec], gpu: Gpu, folder: Path) -> Iterator[list[dict]]:
+def measured(
+    todo: list[tuple[ConvSpec, list[tuple[Kernel, Any]]]], gpu: Gpu, folder: Path
+) -> Iterator[list[dict]]:
     """The rows of each convolution."""
     spawn = multiprocessing.get_context("spawn")  # a forked child would share the CUDA context
     with ProcessPoolExecutor(os.cpu_count(), spawn) as pool, CudaTimer() as timer:
         jobs: list[list[Future[Path]]] = []
-        for i, spec in enumerate(specs):
-            names = [kernel.name for kernel, _ in candidates(spec, gpu)]
-            paths = [folder / f"{i}-{name}.so" for name in names]
+        for i, (spec, able) in enumerate(todo):
             jobs.append(
                 [
-                    pool.submit(compiled, spec, name, gpu.arch, path)
-                    for name, path in zip(names, paths, strict=True)
+                    pool.submit(compiled, spec, k.name, gpu.arch, folder / f"{i}-{k.name}.so")
+                    for k, _ in able
                 ]
             )
-        for spec, futures in zip(specs, jobs, strict=True):
+        for (spec, able), futures in zip(todo, jobs, strict=True):
             problem, rows = Problem(spec), []
-            for (kernel, config), future in zip(candidates(spec, gpu), futures, strict=True):
+            for (kernel, config), future in zip(able, futures, strict=True):
                 found = problem.measure(kernel, config, future.result(), timer)
                 about = {"spec": spec.key(), "kernel": kernel.name, "config": config_dict(config)}
                 rows.append({**about, **found})
@@ -162,16 +179,16 @@ def main() -> None:
     part, parts = map(int, args.part.split("/"))
     build.ensure_cuda_codegen()
     gpu = gpu_for(env.collect()["gpus"][0]["arch"])
-    lines = args.out.read_text().splitlines() if args.out.exists() else []
-    done = {json.loads(line).get("spec") for line in lines}
-    todo = [s for s in grid()[part::parts] if s.key() not in done]
+    rows = read(args.out) if args.out.exists() else {}
+    todo = [(spec, missing(spec, rows, gpu)) for spec in grid()[part::parts]]
+    todo = [(spec, able) for spec, able in todo if able]
     with args.out.open("a") as file, tempfile.TemporaryDirectory() as folder:
-        if not lines:
+        if not rows:
             file.write(json.dumps({"where": asdict(provenance.collect(gpu))}) + "\n")
-        for rows in measured(todo, gpu, Path(folder)):
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+        for new in measured(todo, gpu, Path(folder)):
+            file.writelines(json.dumps(row) + "\n" for row in new)
             file.flush()
-            best = min(rows, key=lambda row: row["us"])
+            best = min(new, key=lambda row: row["us"])
             print(f"{best['spec']}: {best['kernel']} {best['us']:.1f} us", file=sys.stderr)
 
 

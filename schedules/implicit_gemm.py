@@ -26,6 +26,7 @@ from .implicit_gemm_default import (
     configs,
     default,
     im2col_configs,
+    not_worth_im2col,
     portable,
     seconds,
     workspace,
@@ -230,5 +231,5 @@ IM2COL = _kernel(
     algorithm="im2col",
     supports=supports_im2col,
     configs=im2col_configs,
-    not_worth=lambda spec, hw: "im2col writes and reads every input element r * s times",
+    not_worth=not_worth_im2col,
 )

@@ -35,8 +35,22 @@ _LONGEST_STEP = 36  # products, all unrolled
 # with a guard, through registers, and of a step's guard itself. NHWC gathers words always, and a
 # word takes as many there: a step of the 128x64 tile has 604 (NCHW 601), with guards 652 (675).
 _COPY, _WORD, _GUARDED_WORD, _REGISTERS, _GUARD = 4, 5, 8, 6, 50
-# Measured over estimated: 311 configs of ResNets' layers at batch 1, 32, 128 (H200, 2026-11-30).
-_MEASURED = 1.16
+# What `seconds` knows beside `cost`: 201 configs of 182 convolutions and kernels are then within
+# 12 % (standard deviation), 18 % without (H200, 2026-11-30). `cost` alone chooses the default: by
+# `seconds` 69 of the 194 convolutions of benchmarks/selector.py would get another, none measured.
+_MEASURED = 1.10  # over `cost`
+# Issue slots that a guarded word takes beyond its counted instructions, and a word with strides or
+# in steps of more than 9 products, whose addresses do not fit the copies (SASS: 27 instructions).
+_GUARDED, _FAR = 10, 20
+# Clocks of a guarded word that is no neighbour of the next: nvcc makes a branch of each, one after
+# the other, which costs latency instead.
+_BRANCH = 70
+# The last round's stores, when nothing else runs, as a share of what memory takes: 8 lanes' words
+# of a map that is no multiple of 16 bytes leave two sectors partly filled.
+_STORE, _WORD_STORE = 0.75, 2.7
+_IM2COL = 1.8  # the kernel that writes B, over one that only copies
+# Of the time of implicit GEMM, at most, for which im2col is worth r * s times the input in memory.
+_WORTH_MEMORY = 0.9
 
 
 def portable(spec: ConvSpec) -> Implicit:
@@ -100,10 +114,41 @@ def _with_workspace(config: Implicit) -> Im2col:
     return Im2col(**values)
 
 
+def not_worth_im2col(spec: ConvSpec, hw: Hardware) -> str | None:
+    """None, or why a workspace is not worth its memory."""
+    assert isinstance(hw, Gpu)
+    implicit = default(spec, hw)
+    gathered, copied = (seconds(c, spec, hw) for c in (implicit, _with_workspace(implicit)))
+    if copied <= _WORTH_MEMORY * gathered:
+        return None
+    return f"estimated {copied * 1e6:.1f} us: too little saved for r * s times the input in memory"
+
+
 def cost(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
     """Estimated time in clocks of an SM."""
+    time = product_time.clocks(_loop(config, spec), gpu)
+    if config.parts == 1:
+        return time
     z = gemm.sizes(spec, config.tiling)
-    loop = product_time.Product(
+    moved = 8 * config.parts * spec.groups * z.kb * z.bk * z.pb * z.bp
+    return time + product_time.LAUNCH_CLOCKS + moved / gpu.sms / product_time.L2_BYTES
+
+
+def seconds(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
+    """Estimated time; not less than device memory needs, the im2col kernel included."""
+    clocks = _MEASURED * cost(config, spec, gpu) + _gathering(config, spec, gpu)
+    time = clocks / gpu.hertz + _last_stores(config, spec, gpu)
+    time = max(time, product_time.stream_seconds(spec.bytes, gpu))
+    if config.inputs == "workspace":
+        moved = spec.bytes // 2 + workspace(config, spec)
+        time += product_time.stream_seconds(moved, gpu, slower=_IM2COL)
+    return time
+
+
+def _loop(config: Product, spec: ConvSpec) -> product_time.Product:
+    """The product kernel's main loop."""
+    z = gemm.sizes(spec, config.tiling)
+    return product_time.Product(
         blocks=spec.groups * config.parts * z.kb * z.pb,
         steps=z.q // config.parts // config.bc,
         threads=config.threads,
@@ -115,20 +160,34 @@ def cost(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
         shared_bytes=config.shared_bytes,
         buffers=config.buffers,
     )
-    time = product_time.clocks(loop, gpu)
-    if config.parts == 1:
-        return time
-    moved = 8 * config.parts * spec.groups * z.kb * z.bk * z.pb * z.bp
-    return time + product_time.LAUNCH_CLOCKS + moved / gpu.sms / product_time.L2_BYTES
 
 
-def seconds(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
-    """Estimated time; not less than device memory needs, the im2col kernel included."""
-    least = product_time.stream_seconds(spec.bytes, gpu)
-    time = max(least, _MEASURED * cost(config, spec, gpu) / gpu.hertz)
-    if config.inputs == "workspace":
-        time += product_time.stream_seconds(spec.bytes // 2 + workspace(config, spec), gpu)
-    return time
+def _gathering(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
+    """Clocks of gathering B from the input, beside those that `cost` counts."""
+    if config.inputs != "async4":
+        return 0.0
+    loop, padded, branch = _loop(config, spec), max(spec.padding) > 0, config.store == "words"
+    word = 0
+    if padded and not branch:
+        word = _FAR if config.bc > 9 else _GUARDED
+    if spec.stride > 1:
+        word = _FAR
+    words = loop.steps * config.bc * config.bp  # of a block
+    issued = ceil_div(loop.blocks, gpu.sms) * words * word / gpu.warp / product_time.SCHEDULERS
+    _, rounds = product_time.occupancy(loop, gpu)
+    return issued + rounds * words / config.threads * _BRANCH * (padded and branch)
+
+
+def _last_stores(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
+    """Seconds in which the last round of blocks stores and nothing else runs."""
+    if config.parts > 1:
+        return 0.0
+    loop = _loop(config, spec)
+    resident, _ = product_time.occupancy(loop, gpu)
+    share = min(1.0, resident * gpu.sms / loop.blocks)
+    outputs = 4 * share * spec.n * spec.k * spec.oh * spec.ow
+    slower = _WORD_STORE if config.store == "words" else _STORE
+    return slower * product_time.memory_seconds(outputs, gpu)
 
 
 def workspace(config: Product, spec: ConvSpec) -> int:

@@ -2,7 +2,8 @@
 
 What time is made of: instructions that the four schedulers of an SM issue, one a clock and warp;
 the latency of a step, where few warps hide it; bytes from L2; the filling and draining of a round
-of blocks. Constants are of an H200 (driver 580, 2026-11-30).
+of blocks. Constants are of an H200 (driver 580, 2026-11-30); benchmarks/fit_estimates.py fits those
+of the kernels' estimates to measurements.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from tvm_winograd.te.common import ceil_div
 
 SCHEDULERS = 4
 L2_BYTES = 26  # a clock and SM
-LAUNCH_CLOCKS = 3500  # a further kernel's launch and latency, in a CUDA graph
+# A kernel's launch, first loads and last stores, in a CUDA graph: 1.7 us in each of the three of
+# F(4x4), 241 configs.
+LAUNCH_CLOCKS = 3500
 _LOOP = 30  # instructions of a step's loop, barriers and addresses
 _STEP_LATENCY = 120  # beside its instructions: two barriers, the first shared loads
 # Share of a block's time in which it waits and only other blocks of its SM work: 128x128 tiles, two
@@ -48,10 +51,7 @@ def clocks(product: Product, gpu: Gpu) -> float:
     """Of the whole kernel."""
     p, accumulators = product, product.tk * product.tp
     each = ceil_div(p.blocks, gpu.sms)  # blocks an SM
-    registers = p.threads * (accumulators + _OTHER_REGISTERS)
-    resident = min(gpu.registers_per_sm // registers, gpu.shared_per_sm // p.shared_bytes)
-    resident = max(1, min(resident, each))
-    rounds = ceil_div(each, resident)
+    resident, rounds = occupancy(p, gpu)
     # A 16-byte shared load occupies the SM's one port for two clocks: half a clock a scheduler.
     fragments = (p.tk + p.tp) // 4
     arithmetic = p.bc * max(accumulators + fragments, 2 * fragments * SCHEDULERS)
@@ -62,8 +62,26 @@ def clocks(product: Product, gpu: Gpu) -> float:
     return p.steps * max(busy, latency) * (1 + _EXPOSED / resident) + rounds * _FILL
 
 
-def stream_seconds(bytes_: int, gpu: Gpu) -> float:
-    """Of a kernel that reads and writes `bytes_` and computes little."""
+def occupancy(product: Product, gpu: Gpu) -> tuple[int, int]:
+    """(blocks that an SM holds at once, rounds of them)."""
+    each = ceil_div(product.blocks, gpu.sms)
+    registers = product.threads * (product.tk * product.tp + _OTHER_REGISTERS)
+    resident = min(gpu.registers_per_sm // registers, gpu.shared_per_sm // product.shared_bytes)
+    resident = max(1, min(resident, each))
+    return resident, ceil_div(each, resident)
+
+
+def memory_seconds(bytes_: float, gpu: Gpu) -> float:
+    """Of bytes that device memory reads or writes, and L2 does not keep."""
+    return bytes_ / (gpu.gb_per_s * 1e9 * _STREAM)
+
+
+def stream_seconds(bytes_: int, gpu: Gpu, slower: float = 1.0) -> float:
+    """Of a kernel that reads and writes `bytes_` and computes little.
+
+    Args:
+        slower: than one that only copies.
+    """
     near = bytes_ <= _L2_SHARE * gpu.l2_bytes
     rate = gpu.gb_per_s * 1e9 * (_L2_STREAM if near else _STREAM)
-    return bytes_ / rate + LAUNCH_CLOCKS / 2 / gpu.hertz
+    return slower * bytes_ / rate + LAUNCH_CLOCKS / gpu.hertz

@@ -1,6 +1,8 @@
 """Which config of the fused F(4x4) kernel a convolution gets: the default, and those worth trying.
 
-None is measured yet: they were chosen by their machine code (docs/schedules.md).
+Chosen by their machine code first (docs/schedules.md), then measured: 116 configs of 55
+convolutions (H200, 2026-11-30). It wins where F(4x4) in three kernels would
+move more than it computes: few channels or few filters.
 """
 
 from __future__ import annotations
@@ -12,25 +14,34 @@ from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
+from . import product_time
 from .winograd_fused_config import FusedF4, illegal
-from .winograd_fused_default import cost
+from .winograd_fused_default import NHWC
 
-# The default is the cheapest of these, by the estimate of F(2x2); equal ones in this order.
+# The default is the cheapest of these; equal ones in this order. us at (64, 56^2), (128, 28^2),
+# (256, 14^2) and (512, 7^2), batch 128:
 TILES = (
-    FusedF4(),
-    FusedF4(bk=64, bp=16, tk=8, tp=4),  # half the transforms, more of U from L2
+    FusedF4(bk=64, bp=16, lanes="kkkkp"),  # 300, 311, 443, 508
+    FusedF4(),  # 344, 348, 437, 584
     FusedF4(bc=4, unroll=4, tk=8, tp=4, lanes="pkpkp", fragments=2),  # 83 KB: sm_86, sm_89, sm_120
-    FusedF4(bp=16, tp=4, rounds=1),
+    FusedF4(bp=16, tp=4, rounds=1),  # 384, 371, 492, 552
 )
 _OTHERS = (
+    FusedF4(bk=64, bp=16, tk=8, tp=4),  # 323, 321, 445, 508
     FusedF4(tk=8, tp=4, lanes="ppkkp"),
     FusedF4(tk=8, tp=4, lanes="pkpkp"),
     FusedF4(buffers=2),
     FusedF4(tk=8, tp=4, lanes="ppkkp", buffers=2),
     FusedF4(rounds=1),
-    FusedF4(bk=64, bp=16, lanes="kkkkp"),
     FusedF4(bk=64, bp=16, tk=8, tp=4, bc=4, unroll=4),
 )
+# What time is made of, in clocks of an SM, which holds one block: multiply-adds of a clock; a
+# step's input patch, with more where fewer than 4 tiles share a row, so that the 32 lanes of a load
+# touch 16 rows; an output tile's store, with more where rows are no multiple of 16 bytes. Those
+# configs are within 8 % (standard deviation).
+_PRODUCTS = 49
+_PATCH, _FAR_PATCH = 1.4, 10
+_STORE, _ODD_STORE = 6.7, 14.4
 
 
 def default(spec: ConvSpec, gpu: Gpu) -> FusedF4 | None:
@@ -48,6 +59,27 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[FusedF4]:
         out += _split(tile, spec, hw)[:1]
     whole = [tile for tile in TILES + _OTHERS if illegal(tile, spec, hw) is None]
     return list(dict.fromkeys(out + whole))
+
+
+def cost(config: FusedF4, spec: ConvSpec, gpu: Gpu) -> float:
+    """Estimated time in clocks of an SM."""
+    z = winograd.sizes(spec, config.tiling)
+    patch = _PATCH if z.cols >= 4 else _FAR_PATCH
+    step = config.all_points * config.bk * config.bp * config.bc / _PRODUCTS
+    step += config.bp * config.bc * patch
+    store = spec.k / z.kb * config.bp * (_ODD_STORE if spec.ow % 4 else _STORE)
+    block = z.c_pad // config.split_c // config.bc * step + store
+    time = ceil_div(z.kb * z.pb * config.split_c, gpu.sms) * block
+    if config.split_c == 1:
+        return time
+    moved = 8 * config.split_c * z.kb * z.bk * z.pb * z.bp * config.m**2
+    return time + product_time.LAUNCH_CLOCKS + moved / gpu.sms / product_time.L2_BYTES
+
+
+def seconds(config: FusedF4, spec: ConvSpec, gpu: Gpu) -> float:
+    """Estimated time; NHWC's is taken to be as much longer as F(2x2)'s."""
+    factor = NHWC if spec.layout == "NHWC" else 1.0
+    return (factor * cost(config, spec, gpu) + product_time.LAUNCH_CLOCKS) / gpu.hertz
 
 
 def _split(tile: FusedF4, spec: ConvSpec, gpu: Gpu) -> list[FusedF4]:

@@ -21,7 +21,7 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 RESNET = ConvSpec(n=128, c=128, h=28, w=28, k=128)
 # ragged blocks of tiles and filters, three steps of channels
 RAGGED = ConvSpec(n=5, c=17, h=9, w=13, k=70)
-WIDE, THIN, SMALL = f4.TILES[1:]
+WIDE, _, THIN, SMALL = f4.TILES
 # each tile, and knobs that change the program's order
 CONFIGS = [
     *f4.TILES,
@@ -107,7 +107,7 @@ def test_default_comes_first_and_every_config_is_legal() -> None:
             assert 3 <= len(set(configs)) == len(configs) <= 16
             assert all(F4.illegal(c, spec, gpu) is None for c in configs)
     assert 6 <= len(F4.configs(RESNET, SM90)) <= 14
-    assert F4.configs(RESNET, SM90)[0] == FusedF4()
+    assert F4.configs(RESNET, SM90)[0] == WIDE
 
 
 def test_small_batches_split_the_channels() -> None:
@@ -137,6 +137,12 @@ def test_supports_says_why_not() -> None:
     strided = dataclasses.replace(RESNET, stride=2)
     assert "stride" in (F4.supports(strided, FULL, SM90) or "")
     assert all(F4.supports(RESNET, FULL, gpu) is None for gpu in GPUS.values() if gpu.cc >= 80)
+
+
+def test_auto_takes_it_for_few_filters_or_channels() -> None:
+    """As measured on an H200: 86 us, the next best kernel 157; 91 and 128."""
+    for spec in (ConvSpec(32, 64, 75, 75, 16), ConvSpec(8, 32, 128, 128, 96)):
+        assert choose(spec, FULL, SM90).kernel is F4
 
 
 def test_a_log_or_a_config_takes_it() -> None:
