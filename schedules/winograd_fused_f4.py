@@ -21,12 +21,14 @@ from .winograd_fused_default import NHWC
 # The default is the cheapest of these; equal ones in this order. us at (64, 56^2), (128, 28^2),
 # (256, 14^2) and (512, 7^2), batch 128:
 TILES = (
+    FusedF4(bk=64, bp=16, lanes="kkkkp", rounds=1),  # 292 at (64, 56^2)
     FusedF4(bk=64, bp=16, lanes="kkkkp"),  # 300, 311, 443, 508
     FusedF4(),  # 344, 348, 437, 584
     FusedF4(bc=4, unroll=4, tk=8, tp=4, lanes="pkpkp", fragments=2),  # 83 KB: sm_86, sm_89, sm_120
     FusedF4(bp=16, tp=4, rounds=1),  # 384, 371, 492, 552
 )
 _OTHERS = (
+    FusedF4(bk=64, bp=16, lanes="kkkkp", rounds=1, fragments=2),
     FusedF4(bk=64, bp=16, tk=8, tp=4),  # 323, 321, 445, 508
     FusedF4(tk=8, tp=4, lanes="ppkkp"),
     FusedF4(tk=8, tp=4, lanes="pkpkp"),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import libraries
+from . import cp_async, libraries
 from .cubin import device_blobs
 from .errors import BuildError, as_build_error
 from .gpu import Gpu, Hardware, make_target
@@ -93,6 +93,7 @@ def ensure_cuda_codegen(compiler: str = "nvrtc") -> None:
             f"{libraries.tvm_version()} is not the supported 0.27.0.post1"
         )
     install_callback()
+    cp_async.install()
 
 
 def build(
