@@ -19,8 +19,8 @@ LADDER = (
     Fused(bk=32, bp=16, tk=8, lanes="eekkp", rounds=2),
     Fused(bk=16, bp=16, tk=4, tp=4, rounds=1),
 )
-# Also in parts of C. (128, 28^2) and (256, 14^2) at batch 1 take 8.5 us with it, 9.0 and 8.9 with the
-# best of the ladder (H200, 2026-11-30).
+# Also in parts of C. (128, 28^2) and (256, 14^2) at batch 1 take 8.5 us with it, 9.0 and 8.9 with
+# the best of the ladder (H200, 2026-11-30).
 _ALSO_SPLIT = (Fused(bp=16, tk=8, lanes="ekkkp", rounds=2),)
 _OTHERS = (
     Fused(bp=16, lanes="eekpk"),
