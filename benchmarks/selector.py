@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from tvm_winograd.schedules.kernel import Kernel, config_dict
 
 from tvm_winograd import ConvSpec, Epilogue, build, env, peers, reference
 from tvm_winograd.cuda_timing import CudaTimer, Plan
+from tvm_winograd.errors import TvmWinogradError
 from tvm_winograd.gpu import Gpu, gpu_for, make_target
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.select import Choice
@@ -164,7 +166,11 @@ def measured(
         for (spec, able), futures in zip(todo, jobs, strict=True):
             problem, rows = Problem(spec), []
             for (kernel, config), future in zip(able, futures, strict=True):
-                found = problem.measure(kernel, config, future.result(), timer)
+                try:
+                    found = problem.measure(kernel, config, future.result(), timer)
+                except (TvmWinogradError, BrokenProcessPool) as error:
+                    print(f"{spec.key()}: {kernel.name} is left out: {error}", file=sys.stderr)
+                    continue
                 about = {"spec": spec.key(), "kernel": kernel.name, "config": config_dict(config)}
                 rows.append({**about, **found})
                 future.result().unlink()
@@ -188,8 +194,8 @@ def main() -> None:
         for new in measured(todo, gpu, Path(folder)):
             file.writelines(json.dumps(row) + "\n" for row in new)
             file.flush()
-            best = min(new, key=lambda row: row["us"])
-            print(f"{best['spec']}: {best['kernel']} {best['us']:.1f} us", file=sys.stderr)
+            for best in sorted(new, key=lambda row: row["us"])[:1]:
+                print(f"{best['spec']}: {best['kernel']} {best['us']:.1f} us", file=sys.stderr)
 
 
 if __name__ == "__main__":
