@@ -27,7 +27,7 @@ H200 = gpu_for("sm_90")
 ALGORITHMS = {kernel.name: kernel.algorithm for kernel in KERNELS}
 CLOSE = 1.1  # to the fastest measured candidate
 SHARE = 0.9  # of the convolutions are close
-COUNTED = 50  # convolutions of a half, at least, whose choice is measured
+COUNTED = 90  # convolutions of a half, at least, whose choice is measured
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,7 @@ def rows(selector):
 def test_the_file_is_of_the_grid(selector, rows):
     grid = selector.grid()
     assert len(grid) == len(set(grid)) == selector.COUNT
-    assert rows.keys() <= {spec.key() for spec in grid}
-    assert all(spec.key() in rows for spec in grid[::2])  # what estimates are fitted to
+    assert rows.keys() == {spec.key() for spec in grid}
     where = json.loads(GRID.read_text().splitlines()[0])["where"]
     assert (where["gpu"], where["arch"]) == ("NVIDIA H200", "sm_90")
 
