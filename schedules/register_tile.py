@@ -5,6 +5,11 @@ from __future__ import annotations
 from . import blocks
 
 
+def next_power(n: int) -> int:
+    """The least power of two that is not below `n`."""
+    return 1 << (n - 1).bit_length()
+
+
 class RegisterTile:
     """Mixin of a config: a block of bk filters x bp tiles, a thread of tk x tp of them."""
 

@@ -29,6 +29,7 @@ from . import blocks, launch_bounds, winograd_fused_f4, winograd_fused_split
 from . import winograd_fused_output as output
 from .blocks import Block, Loop, Schedule
 from .kernel import Kernel
+from .register_tile import next_power
 from .winograd_fused_config import V_PAD, Fused, FusedF4, FusedTile, illegal
 from .winograd_fused_default import configs, default, portable, seconds, workspace
 from .winograd_fused_named import NAMED
@@ -157,10 +158,16 @@ def _deal_patches(
     NHWC: lanes along channels of 4 neighbouring tiles. A thread's patches differ in the channel
     only: TVM keeps them in one array, whose shape is the bounding box of their indices.
     """
-    outer, c = sch.split(c, [config.patches, None])
+    outer = []
+    if config.ragged_tiles:  # lanes count more tiles than there are: what each has is then seen
+        tiles = sch.fuse(*p)
+        one, tiles = sch.split(tiles, [None, next_power(blocks.extent(sch, tiles))])
+        outer, p = [one], [tiles]
+    turns, c = sch.split(c, [config.patches, None])
+    outer.append(turns)
     patch = [*p, c, p2] if layout == "NHWC" else [c, *p, p2]
-    sch.reorder(outer, *patch, *inner)
-    return blocks.deal(sch, patch, config.warps, outer=[outer])
+    sch.reorder(*outer, *patch, *inner)
+    return blocks.deal(sch, patch, config.warps, outer=outer)
 
 
 def _pipeline(sch: Schedule, config: FusedTile, step: Loop, product: Loop) -> None:

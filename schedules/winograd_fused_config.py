@@ -11,7 +11,7 @@ from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
 from . import blocks
-from .register_tile import RegisterTile
+from .register_tile import RegisterTile, next_power
 
 SUMMED = 64  # words of parts that a thread of the second kernel holds; more never won (H200)
 V_PAD = 4  # words a channel of V, so that lanes along channels (NHWC) meet different banks
@@ -102,9 +102,14 @@ class FusedTile(RegisterTile):
         return self.points * self.tk * self.tp
 
     @property
+    def ragged_tiles(self) -> bool:
+        """Lanes count more tiles than a block has."""
+        return next_power(self.bp) != self.bp
+
+    @property
     def patches(self) -> int:
         """Input patches a thread and step, at most."""
-        return ceil_div(self.bc * self.bp, self.threads)
+        return ceil_div(self.bc * next_power(self.bp), self.threads)
 
     @property
     def idle_threads(self) -> bool:

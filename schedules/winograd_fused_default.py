@@ -23,6 +23,7 @@ LADDER = (
 # the best of the ladder (H200, 2026-11-30).
 _ALSO_SPLIT = (Fused(bp=16, tk=8, lanes="ekkkp", rounds=2),)
 _OTHERS = (
+    Fused(bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1),  # 132 blocks: (64, 56^2), batch 1
     Fused(bp=16, lanes="eekpk"),
     Fused(bk=32, lanes="eepkp"),
     Fused(tk=8, lanes="kpkkp", rounds=2),

@@ -20,6 +20,7 @@ RAGGED = ConvSpec(n=2, c=17, h=9, w=13, k=70)
 CHWN = replace(RAGGED, n=34, h=3, w=4, layout="CHWN")
 EVEN = ConvSpec(n=32, c=16, h=4, w=4, k=64, layout="CHWN")
 REGISTERS = Fused(weights="registers")
+TWELVE = Fused(bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1)
 SMALL = Fused(bk=32, tk=8, rounds=2, min_blocks=2)  # 64 accumulators a thread
 ONE_AT_A_TIME = [
     Fused(points=2, tk=8, lanes="pkkkp"),
@@ -75,11 +76,21 @@ def test_opencnn_where_nothing_is_guarded() -> None:
         (replace(RAGGED, dtype="float16"), Fused(stores=2, tiles=2, compact=True)),
         (replace(RAGGED, c=35), Fused(stores=2, compact=True, rounds=8, split_c=3)),
         (replace(RAGGED, c=35), replace(SMALL, split_c=2)),
+        (RAGGED, TWELVE),
+        (replace(RAGGED, layout="NHWC"), TWELVE),
+        (replace(RAGGED, c=35), replace(TWELVE, bk=64, tk=8, rounds=2, split_c=2)),
+        (RAGGED, replace(TWELVE, bp=24, tk=8, lanes="eekkp", weights="registers")),
     ],
     ids=lambda v: v.key() if isinstance(v, ConvSpec) else difference(v),
 )
 def test_other_layouts_and_parts(spec: ConvSpec, config: Fused) -> None:
     check(KERNEL, spec, FULL, config)
+
+
+def test_tiles_that_fill_no_lanes_stay_in_registers() -> None:
+    """A thread's patch is one, though 12 tiles a channel are dealt to lanes."""
+    done = conv2d(ConvSpec(1, 64, 56, 56, 64), "cuda", "sm_90", "winograd-f2", TWELVE)
+    assert {(r.local_bytes, r.spill_stores) for r in done.resources()} == {(0, 0)}
 
 
 @pytest.mark.parametrize("name", ["opencnn-sts64-compact", "opencnn-lds64"])
