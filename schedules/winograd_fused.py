@@ -159,7 +159,7 @@ def _deal_patches(
     only: TVM keeps them in one array, whose shape is the bounding box of their indices.
     """
     outer = []
-    if config.ragged_tiles:  # lanes count more tiles than there are: what each has is then seen
+    if next_power(config.bp) != config.bp:  # TVM sees a thread's patch if lanes count more tiles
         tiles = sch.fuse(*p)
         one, tiles = sch.split(tiles, [None, next_power(blocks.extent(sch, tiles))])
         outer, p = [one], [tiles]

@@ -102,13 +102,8 @@ class FusedTile(RegisterTile):
         return self.points * self.tk * self.tp
 
     @property
-    def ragged_tiles(self) -> bool:
-        """Lanes count more tiles than a block has."""
-        return next_power(self.bp) != self.bp
-
-    @property
     def patches(self) -> int:
-        """Input patches a thread and step, at most."""
+        """Input patches a thread and step, at most; lanes count a power of two of tiles."""
         return ceil_div(self.bc * next_power(self.bp), self.threads)
 
     @property
@@ -199,9 +194,8 @@ def illegal(config: FusedTile, spec: ConvSpec, hw: Hardware) -> str | None:
         return f"{config.shared_bytes} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
     needed = config.accumulators + _other_registers(config)
     threads = config.threads * max(1, config.min_blocks)
-    each = (
-        ceil_div(threads, SCHEDULERS * hw.warp) * SCHEDULERS * hw.warp
-    )  # of the fullest scheduler
+    # of the fullest scheduler
+    each = ceil_div(threads, SCHEDULERS * hw.warp) * SCHEDULERS * hw.warp
     available = min(hw.max_registers, hw.registers_per_sm // each)
     if needed > available:
         return f"about {needed} registers a thread; {threads} threads may have {available}"

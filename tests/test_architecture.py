@@ -38,6 +38,7 @@ ROOMS = [
     (
         "build",
         [
+            "cp_async",
             "nvrtc",
             "cubin",
             "plan",
