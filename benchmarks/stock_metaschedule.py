@@ -4,7 +4,8 @@
 
 Each convolution (ConvSpec.key()) gets a process, `--jobs` at a time: they build in parallel and
 measure one after the other, under a lock in DIR. The best schedule of each is a record in DIR,
-which `tvm-winograd bench conv --stock DIR` reads; a convolution that has one is passed by.
+which `tvm-winograd bench conv --stock DIR` reads; it is written after every round of candidates. A
+convolution that has one of as many trials is passed by.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tvm_winograd.bench.conditions import find_gpu
-from tvm_winograd.bench.stock import record_path, write_record
+from tvm_winograd.bench.stock import read_record, record_path, write_record
 from tvm_winograd.bench.stock_search import local_runner, search
 from tvm_winograd.errors import TvmWinogradError
 from tvm_winograd.shapes import ConvSpec, Epilogue
@@ -25,10 +27,17 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 
 def one(args: argparse.Namespace, spec: ConvSpec, epilogue: Epilogue) -> None:
     gpu, name = find_gpu()
-    runner = local_runner()
-    record = search(spec, epilogue, gpu.arch, name, args.trials, args.out, runner, args.workers)
+    runner, keep = local_runner(), partial(write_record, args.out)
+    record = search(
+        spec, epilogue, gpu.arch, name, args.trials, args.out, runner, args.workers, keep
+    )
     path = write_record(args.out, record)
     print(f"{spec.key()}: {record.us:.1f} us, the best of {record.trials}: {path}", flush=True)
+
+
+def trials_of(folder: Path, spec: ConvSpec, epilogue: Epilogue) -> int:
+    there = record_path(folder, spec, epilogue).exists()
+    return read_record(folder, spec, epilogue).trials if there else 0
 
 
 def each_in_a_process(args: argparse.Namespace, specs: Sequence[ConvSpec]) -> int:
@@ -54,7 +63,7 @@ def main() -> int:
     try:
         epilogue = Epilogue.from_key(args.epilogue)
         specs = [ConvSpec.from_key(text) for text in args.specs]
-        todo = [spec for spec in specs if not record_path(args.out, spec, epilogue).exists()]
+        todo = [spec for spec in specs if trials_of(args.out, spec, epilogue) < args.trials]
         if len(todo) > 1:
             return each_in_a_process(args, todo)
         for spec in todo:

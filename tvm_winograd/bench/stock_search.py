@@ -9,6 +9,7 @@ import fcntl
 import functools
 import statistics
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,38 +66,68 @@ def search(
     folder: Path,
     runner: Any,
     workers: int,
+    keep: Callable[[Record], object] = lambda record: None,
 ) -> Record:
     """The best of `trials` candidates.
 
     Args:
         arch, gpu_name: of the GPU that `runner`, a meta_schedule Runner, measures on.
         folder: where the lock is.  workers: processes that build.
+        keep: called with the best so far after each round; a kill loses the running one.
     Raises:
         UnsupportedError: not one of them ran.
     """
-    records = _tune(prim_func(spec, epilogue), arch, trials, serial_runner(folder, runner), workers)
-    good = [(seconds, record) for record in records if (seconds := _seconds_of(record)) < FAILED]
-    if not good:
+
+    def best(records: list[Any]) -> Record | None:
+        good = [(seconds, r) for r in records if (seconds := _seconds_of(r)) < FAILED]
+        if not good:
+            return None
+        seconds, record = min(good, key=lambda pair: pair[0])
+        return Record(
+            spec=spec.key(),
+            epilogue=epilogue.key(),
+            arch=arch,
+            gpu=gpu_name,
+            us=seconds * 1e6,
+            trials=len(records),
+            tvm=tvm_version(),
+            trace=plain_trace(record.trace),
+        )
+
+    def after_a_round(records: list[Any]) -> None:
+        if found := best(records):
+            keep(found)
+
+    func, runner = prim_func(spec, epilogue), serial_runner(folder, runner)
+    records = _tune(func, arch, trials, runner, workers, after_a_round)
+    if (found := best(records)) is None:
         raise UnsupportedError(f"{spec.key()}: all of {len(records)} candidates failed")
-    seconds, record = min(good, key=lambda pair: pair[0])
-    return Record(
-        spec=spec.key(),
-        epilogue=epilogue.key(),
-        arch=arch,
-        gpu=gpu_name,
-        us=seconds * 1e6,
-        trials=len(records),
-        tvm=tvm_version(),
-        trace=plain_trace(record.trace),
-    )
+    return found
 
 
-def _tune(func: Any, arch: str, trials: int, runner: Any, workers: int) -> list[Any]:
+def _tune(
+    func: Any,
+    arch: str,
+    trials: int,
+    runner: Any,
+    workers: int,
+    after_a_round: Callable[[list[Any]], None],
+) -> list[Any]:
     """Every TuningRecord of a search."""
+    from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
 
+    database = ms.database.MemoryDatabase()
+
+    @derived_object
+    class Round(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
+        def apply(self, *results: Any) -> None:
+            after_a_round(list(database.get_all_tuning_records()))
+
+    usual = ("AddToDatabase", "RemoveBuildArtifact", "UpdateCostModel")
+    callbacks = [getattr(ms.measure_callback, name)() for name in usual]
     with tempfile.TemporaryDirectory(prefix="stock-metaschedule-") as scratch:
-        database = ms.tir_integration.tune_tir(
+        ms.tir_integration.tune_tir(
             func,
             stock_target(gpu_for(arch)),
             scratch,
@@ -104,11 +135,13 @@ def _tune(func: Any, arch: str, trials: int, runner: Any, workers: int) -> list[
             num_trials_per_iter=min(trials, TRIALS_PER_ROUND),
             builder=local_builder(arch, scratch, workers),
             runner=runner,
+            database=database,
+            measure_callbacks=[*callbacks, Round()],
             space=cuda_space(),
             num_tuning_cores=workers,
             seed=0,
         )
-        return list(database.get_all_tuning_records())
+    return list(database.get_all_tuning_records())
 
 
 def _seconds_of(record: Any) -> float:
