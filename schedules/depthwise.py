@@ -100,7 +100,8 @@ def _store(sch: Schedule, out: Block, lane: Loop, layout: str) -> None:
     order = [filters, row, column] if layout == "NCHW" else [row, column, filters]
     sch.reorder(*order)
     shape = [int(v) for v in sch.get(out).writes[0].source.ty.shape]
-    whole = layout != "CHWN" and shape[-1] % blocks.extent(sch, order[-1]) == 0
+    lanes = blocks.extent(sch, order[-1])
+    whole = layout != "CHWN" and shape[-1] % lanes == 0 and lanes in (2, 4)  # none of 3 halves
     blocks.unroll(sch, *order[:-1])
     (sch.vectorize if whole else sch.unroll)(order[-1])
 

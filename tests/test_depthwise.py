@@ -76,6 +76,14 @@ def test_defaults_keep_everything_in_registers(arch: str) -> None:
         assert "__shared__" not in done.source and "__syncthreads" not in done.source
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_three_filters_of_16_bits_compile(dtype: str) -> None:
+    spec = ConvSpec(n=2, c=7, h=7, w=9, k=21, groups=7, dtype=dtype, layout="NHWC")
+    config = default(spec, SM90)
+    assert config.tk == 3
+    assert compiled(KERNEL, spec, config, "sm_90").kind == "cubin"
+
+
 def test_maps_in_shared_memory_take_what_the_config_says() -> None:
     config = Depthwise(7, channels=32)
     done = compiled(KERNEL, NARROW, config, "sm_90")

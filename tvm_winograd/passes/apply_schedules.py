@@ -13,6 +13,7 @@ from tvm_winograd.schedules import default_cpu, default_cuda
 from ..errors import BuildError
 from ..gpu import Hardware, make_target
 from ..select import Choice
+from .unit_sums import drop_unit_sums
 
 
 def apply_schedules(
@@ -68,9 +69,14 @@ def _entry(schedule: str, source: str, reason: str) -> dict[str, Any]:
 
 
 def dlight_schedule(func: tirx.PrimFunc) -> tuple[str, tirx.PrimFunc]:
-    """(the first dlight rule that can schedule the function, the scheduled function)."""
+    """(the first dlight rule that can schedule the function, the scheduled function).
+
+    A rule may misjudge a function: Reduction puts the threads of a sum around loops over outputs if
+    a grouped convolution is not padded, which no pass can lower.
+    """
     from tvm.s_tir import dlight
 
+    func = drop_unit_sums(func)
     gpu = dlight.gpu
     for rule in (
         gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback(),
@@ -78,8 +84,17 @@ def dlight_schedule(func: tirx.PrimFunc) -> tuple[str, tirx.PrimFunc]:
         try:
             space = rule.apply(func, tvm.target.Target.current(), False)
         except s_tir.ScheduleError:
-            continue  # a rule that misjudged the function; the next one may take it
+            continue  # the next one may take it
         if space is not None:
             sch = space[0] if isinstance(space, list) else space
-            return type(rule).__name__, sch.mod["main"]
+            if _sums_across_threads_lower(sch.mod):
+                return type(rule).__name__, sch.mod["main"]
     raise BuildError(f"no dlight rule can schedule {func.script()}")
+
+
+def _sums_across_threads_lower(mod: tvm.IRModule) -> bool:
+    try:
+        s_tir.transform.LowerCrossThreadReduction()(mod)
+    except ValueError:  # TVM's, of a failed check
+        return False
+    return True

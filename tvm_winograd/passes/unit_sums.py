@@ -1,0 +1,46 @@
+"""Sums of one term become that term, before dlight schedules a function.
+
+dlight inlines what follows into a reduction that runs over one element (a 1x1 filter on one
+channel, the mean of one pixel), both into its start and into its step: a bias is added twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+_SPATIAL, _REDUCE = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
+
+
+def drop_unit_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """`func` without blocks that start a sum and add a single term to it."""
+    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, _plain)))
+
+
+def _plain(block: Any) -> Any:
+    """The block without its start, if that is added to once."""
+    stores = (block.init, block.body)
+    if not all(isinstance(store, tirx.BufferStore) for store in stores):
+        return block  # not a reduction, or one of pairs (argmax)
+    sums = [v for v in block.iter_vars if int(v.iter_type) == _REDUCE]
+    if any(not isinstance(v.dom.extent, tirx.IntImm) or int(v.dom.extent) > 1 for v in sums):
+        return block
+    start, step = stores
+
+    def first(load: Any) -> Any:
+        return start.value if load.source.same_as(start.buffer) else load
+
+    value = tvm_ffi.structural_map(step.value, (ir.TensorLoad, first))
+    return s_tir.SBlock(
+        [tirx.IterVar(v.dom, v.var, _SPATIAL, v.thread_tag) for v in block.iter_vars],
+        block.reads,
+        block.writes,
+        block.name_hint,
+        tirx.BufferStore(step.buffer, value, step.indices),
+        None,
+        block.alloc_buffers,
+        block.match_buffers,
+        block.annotations,
+    )
