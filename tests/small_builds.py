@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,27 @@ class Writes:
         if self.refusal:
             raise UnsupportedError(self.refusal)
         (folder / self.name).write_text(str(os.getpid()))
+
+
+@dataclass(frozen=True)
+class FillsTheDisk:
+    """What it writes does not fit."""
+
+    def __call__(self, folder: Path) -> None:
+        with open("/dev/full", "w") as full:
+            full.write("x")
+
+
+@dataclass(frozen=True)
+class Hangs:
+    """As a compiler does: no exception of Python's ends it."""
+
+    def __call__(self, folder: Path) -> None:
+        while True:
+            try:
+                time.sleep(60)
+            except BaseException:
+                continue
 
 
 @dataclass(frozen=True)

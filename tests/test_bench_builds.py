@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 from convs import FULL
-from small_builds import Dies, Writes
+from small_builds import Dies, FillsTheDisk, Hangs, Writes
 
 from tvm_winograd.bench import problem
 from tvm_winograd.bench.attempt import Trouble
@@ -57,6 +57,24 @@ def test_a_process_that_dies_costs_what_it_compiled(tmp_path):
 def test_what_died_once_is_tried_again(tmp_path):
     with Builders(tmp_path, 1) as builders:
         assert builders.built(Dies(tmp_path / "died")).trouble is None
+
+
+def test_what_hangs_is_ended_and_others_are_compiled(tmp_path):
+    with Builders(tmp_path, 1, longest=4.0) as builders:
+        for build in (Hangs(), Writes("a")):
+            builders.submit(build)
+        assert builders.built(Writes("a")).trouble is None
+        assert builders.built(Hangs()).trouble == Trouble("failed", "took more than 4 s")
+
+
+def test_a_full_disk_costs_what_does_not_fit(tmp_path):
+    (tmp_path / "1").touch()  # where the second build's folder should be
+    with Builders(tmp_path, 1) as builders:
+        for build in (FillsTheDisk(), Writes("no folder"), Writes("a")):
+            builders.submit(build)
+        assert "No space left" in builders.built(FillsTheDisk()).trouble.note
+        assert "FileExistsError" in builders.built(Writes("no folder")).trouble.note
+        assert builders.built(Writes("a")).trouble is None
 
 
 def test_jobs():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,7 +11,8 @@ from ..cuda_timing import CudaTimer
 from ..errors import DeviceError, TvmWinogradError, UnsupportedError
 
 T = TypeVar("T")
-# What TVM, torch and our own code raise when something cannot be built, loaded or launched.
+# What TVM, torch and our own code raise when something cannot be built, loaded or launched; files
+# that cannot be written or found too (a full disk, no compiler).
 _FAILURES = (
     RuntimeError,
     ValueError,
@@ -19,6 +21,8 @@ _FAILURES = (
     AssertionError,
     AttributeError,
     LookupError,
+    OSError,
+    subprocess.SubprocessError,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from .attempt import Trouble, attempt
 # Compiles into a folder that exists. It is pickled; of equal ones only the first is run.
 Build = Callable[[Path], object]
 _NICER = 10  # added to the niceness of a process that compiles: the one that measures goes first
+# Seconds after which a build hangs: a network takes minutes, torch's tuning of one a few more.
+LONGEST = 1800.0
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,18 @@ def check_jobs(jobs: int | None) -> int:
 class Builders:
     """Up to `jobs` processes, started as builds are submitted; a context manager that ends them.
 
-    A process that dies (TVM crashed, or memory ran out) takes others' work with it: what is not
-    done then is compiled alone, when it is asked for, and only what dies again has failed.
+    A process that dies (TVM crashed, memory ran out, or it was at one build for too long) takes
+    others' work with it: what is not done then is compiled alone, when it is asked for, and only
+    what dies again has failed.
     """
 
-    def __init__(self, folder: Path, jobs: int) -> None:
+    def __init__(self, folder: Path, jobs: int, longest: float = LONGEST) -> None:
         """
         Args:
             folder: in it each build gets one of its own.
+            longest: seconds of a build.
         """
-        self._folder, self._pool = folder, _pool(jobs)
+        self._folder, self._pool, self._longest = folder, _pool(jobs), longest
         self._folders: dict[Build, Path] = {}
         self._futures: dict[Build, Future[Built]] = {}
 
@@ -77,7 +82,7 @@ class Builders:
         if build not in self._futures:
             folder = self._folders[build] = self._folder / str(len(self))
             try:
-                self._futures[build] = self._pool.submit(_timed, build, folder)
+                self._futures[build] = self._pool.submit(_timed, build, folder, self._longest)
             except BrokenExecutor as died:
                 self._futures[build] = Future()
                 self._futures[build].set_exception(died)
@@ -90,7 +95,7 @@ class Builders:
             return future.result()
         except BrokenExecutor:
             self._futures[build] = Future()
-            self._futures[build].set_result(_alone(build, self._folders[build]))
+            self._futures[build].set_result(_alone(build, self._folders[build], self._longest))
             return self._futures[build].result()
 
     def finish(self) -> None:
@@ -113,20 +118,29 @@ def _start() -> None:
         del sys.modules["torch"]  # models are imported with it
 
 
-def _alone(build: Build, folder: Path) -> Built:
+def _alone(build: Build, folder: Path, longest: float) -> Built:
     """In a process that compiles nothing else."""
     start = time.perf_counter()
     with _pool(1) as pool:
         try:
-            return pool.submit(_timed, build, folder).result()
+            return pool.submit(_timed, build, folder, longest).result()
         except BrokenExecutor:
             seconds = time.perf_counter() - start
-            return Built(folder, seconds, Trouble("failed", "the process that compiled it died"))
+            hung = seconds >= longest
+            why = f"took more than {longest:g} s" if hung else "the process that compiled it died"
+            return Built(folder, seconds, Trouble("failed", why))
 
 
-def _timed(build: Build, folder: Path) -> Built:
-    folder.mkdir(parents=True, exist_ok=True)
+def _timed(build: Build, folder: Path, longest: float) -> Built:
+    """In a process of its own, which SIGALRM ends: a compiler that hangs does not hear Python."""
+    signal.setitimer(signal.ITIMER_REAL, longest)
     start = time.perf_counter()
-    got = attempt(partial(build, folder))
+    got = attempt(partial(_into, build, folder))
     seconds = time.perf_counter() - start
+    signal.setitimer(signal.ITIMER_REAL, 0)
     return Built(folder, seconds, got if isinstance(got, Trouble) else None)
+
+
+def _into(build: Build, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    build(folder)
