@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ablation_variants import FULL, NONE, VARIANTS, Variant, variants_of_f4
+from common import exit_code
 from tvm_winograd.schedules.kernel import Kernel
 from tvm_winograd.schedules.winograd_fused import F4, KERNEL, Fused, FusedTile
 
@@ -240,4 +242,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))

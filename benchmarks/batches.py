@@ -16,10 +16,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from common import exit_code
 
 import tvm_winograd
 from tvm_winograd.artifact import Artifact
 from tvm_winograd.batches import parse_batch, parse_buckets
+from tvm_winograd.bench.conditions import find_gpu
 from tvm_winograd.cli.common import print_table
 from tvm_winograd.frontend import load_model
 from tvm_winograd.frontend.weights import random_images
@@ -27,8 +29,9 @@ from tvm_winograd.frontend.weights import random_images
 
 def main() -> None:
     args = arguments()
+    arch = find_gpu(args.arch or "auto")[0].arch if args.target == "cuda" else None
     model = load_model(args.model, batch=parse_batch(args.batch)[1])
-    options = {"target": args.target, "arch": args.arch, "ptx": False, "progress": note}
+    options = {"target": args.target, "arch": arch, "ptx": False, "progress": note}
     columns = ["batch", "bucket", "range ms", "alone ms", "ratio"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -78,4 +81,4 @@ def arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))

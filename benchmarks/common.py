@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tvm_winograd import build, env
+from tvm_winograd import TvmWinogradError, build
+from tvm_winograd.bench.conditions import find_gpu
 from tvm_winograd.bench.row_files import write_whole
-from tvm_winograd.gpu import Gpu, gpu_for
+from tvm_winograd.gpu import Gpu
 from tvm_winograd.tuning import provenance
+
+
+def exit_code(main: Callable[[], int | None]) -> int:
+    """Of a benchmark: main's, or 2 with a line where it ends with an error of ours."""
+    try:
+        return main() or 0
+    except TvmWinogradError as error:
+        print(error, file=sys.stderr)
+        return 2
 
 
 def start() -> tuple[Gpu, dict[str, Any]]:
     """(the first GPU here, what figures have to say about it); TF32 is off, cuDNN tries all."""
+    gpu, _ = find_gpu()
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     build.ensure_cuda_codegen()
-    gpu = gpu_for(env.collect()["gpus"][0]["arch"])
     cudnn = torch.backends.cudnn.version()
     return gpu, {**asdict(provenance.collect(gpu)), "torch": torch.__version__, "cudnn": cudnn}
 

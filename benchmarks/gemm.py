@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common import save, start
+from common import exit_code, save, start
 
 from tvm_winograd import ConvSpec, Epilogue, build
 from tvm_winograd.cli.common import print_table
@@ -258,4 +258,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))

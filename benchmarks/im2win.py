@@ -27,6 +27,7 @@ from typing import Any
 
 import im2win_tables
 import numpy as np
+from common import exit_code
 from im2win_tables import WITHOUT
 from tvm_winograd.schedules.im2win_default import ablation
 from tvm_winograd.schedules.kernel import Kernel, config_dict
@@ -249,4 +250,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

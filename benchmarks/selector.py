@@ -28,10 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import exit_code
 from tvm_winograd.schedules import KERNELS
 from tvm_winograd.schedules.kernel import Kernel, config_dict
 
-from tvm_winograd import ConvSpec, Epilogue, build, env, peers, reference
+from tvm_winograd import ConvSpec, Epilogue, build, peers, reference
+from tvm_winograd.bench.conditions import find_gpu
 from tvm_winograd.cuda_timing import CudaTimer, Plan
 from tvm_winograd.errors import TvmWinogradError
 from tvm_winograd.gpu import Gpu, gpu_for, make_target
@@ -184,7 +186,7 @@ def main() -> None:
     args = parser.parse_args()
     part, parts = map(int, args.part.split("/"))
     build.ensure_cuda_codegen()
-    gpu = gpu_for(env.collect()["gpus"][0]["arch"])
+    gpu, _ = find_gpu()
     rows = read(args.out) if args.out.exists() else {}
     todo = [(spec, missing(spec, rows, gpu)) for spec in grid()[part::parts]]
     todo = [(spec, able) for spec, able in todo if able]
@@ -199,4 +201,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))

@@ -12,7 +12,7 @@ from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Kernel:
     """One kernel family. `Any`: its frozen config dataclass, a gpu.Hardware, or a TVM object."""
 
@@ -44,6 +44,9 @@ class Kernel:
     workspace: Callable[[Any, ConvSpec], int] = lambda config, spec: 0
     # False if two runs may differ in their last bits
     deterministic: bool = True
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.name!r})"  # not its fourteen functions
 
     def make_config(self, values: dict[str, Any]) -> Any:
         """The config described by a dict (of a log or a file).

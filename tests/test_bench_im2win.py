@@ -32,6 +32,15 @@ def bench():
     sys.path.remove(str(FOLDER))
 
 
+def test_benchmarks_without_a_gpu_end_with_a_line(bench, monkeypatch, capsys) -> None:
+    import common  # of benchmarks/
+
+    monkeypatch.setattr("tvm_winograd.env.collect", lambda: {"gpus": []})
+    assert common.exit_code(common.start) == 2
+    assert "there is no NVIDIA GPU here" in capsys.readouterr().err
+    assert common.exit_code(lambda: None) == 0 and common.exit_code(lambda: 1) == 1
+
+
 def test_every_candidate_can_be_compiled_elsewhere(bench) -> None:
     provider = bench.Candidates(Bench(None, H200, "NVIDIA H200"), 100, ablated=True)
     for spec in bench.layers(32):

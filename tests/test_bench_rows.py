@@ -110,6 +110,7 @@ def test_unknown_columns_are_passed_by(tmp_path):
         ("a.json", "[", "no file of rows"),
         ("a.json", '{"rows": [{"spec": 1}]}', "row 1"),
         ("a.json", '{"rows": [7]}', "row 1"),
+        ("a.csv", "spec,provider,variant\nn1,ours,best\n", "row 1: no epilogue, status: a row"),
         ("a.csv", "spec,epilogue,provider,variant,status,us\nn1,none,ours,best,ok,fast\n", "row 1"),
         ("a.csv", "spec,epilogue,provider,variant,status\nn1,none,ours,best,great\n", "great"),
         (

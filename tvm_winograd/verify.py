@@ -60,7 +60,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        exact = self.error <= self.ratio_limit * max(self.peer_error, NETWORK_FLOOR)
+        exact = self.ratio <= self.ratio_limit
         return exact and all(r.ok for r in self.layers) and self.padding is not False
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,10 +68,8 @@ class Report:
 
     @property
     def ratio(self) -> float:
-        """How many times the peer's error; 1 if both are exact."""
-        if self.peer_error == 0:
-            return 1.0 if self.error == 0 else float("inf")
-        return self.error / self.peer_error
+        """How many times the peer's error, which counts as NETWORK_FLOOR where it is smaller."""
+        return self.error / max(self.peer_error, NETWORK_FLOOR)
 
 
 def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> Model:
@@ -86,8 +84,9 @@ def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> M
     if model is None and source.get("kind") == "builtin":
         model = source["name"]
     if model is None:
+        made = f"{source['file']} ({source['kind']})" if "file" in source else described
         raise ModelError(
-            f"the artifact was made from {described}; give that model (--model) to verify it"
+            f"the artifact was made from {made}; give that model (--model) to verify it"
         )
     loaded = load_model(model, batch=batch, weights=weights, seed=source.get("seed", 0))
     for key in ("name", "sha256", "weights"):

@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -70,6 +70,9 @@ class RowKind(Generic[R]):
 
     def _row(self, record: dict[str, Any]) -> R:
         kinds = self.columns
+        needed = [f.name for f in fields(self.type) if f.default is MISSING]  # type: ignore[arg-type]
+        if lacking := [name for name in needed if name not in record]:
+            raise InputError(f"no {', '.join(lacking)}: a row of `bench` has {', '.join(needed)}")
         return self.type(**{n: _value(kinds[n], record[n]) for n in kinds if n in record})
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..manifest import batches_of
+from ..tolerances import NETWORK_FLOOR
 from .common import add_model_options, print_json, print_table, progress_printer
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
             _check_options(args, artifact)
             model = load_source(artifact, args.model, args.weights)
         else:
+            if args.model:
+                raise InputError(f"there is no artifact {args.subject}; --model goes with one")
             largest = args.batch[1] if isinstance(args.batch, tuple) else args.batch
             model = load_model(args.subject, batch=largest, weights=args.weights)
             artifact = compile_model(
@@ -107,8 +110,9 @@ def _print(report: Report, every_layer: bool) -> None:
     print(f"{report.module}: {good} of {len(report.layers)} convolutions ok{what}")
     if report.padding is not None:
         print(f"a batch that is not full {'is the same' if report.padding else 'DIFFERS'}")
+    floor = "" if report.peer_error >= NETWORK_FLOOR else f", counted as {NETWORK_FLOOR:.2e}"
     print(
-        f"network: {report.error:.2e} from float64; {report.peer}: {report.peer_error:.2e}; "
+        f"network: {report.error:.2e} from float64; {report.peer}: {report.peer_error:.2e}{floor}; "
         f"ratio {report.ratio:.2f} (limit {report.ratio_limit:.0f})"
     )
     print("ok" if report.ok else "FAILED")

@@ -1,0 +1,34 @@
+"""What `verify` says: the ratio it judges by, the model it asks for, an artifact that is missing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tvm_winograd.cli import main
+from tvm_winograd.errors import ModelError
+from tvm_winograd.tolerances import NETWORK_FLOOR
+from tvm_winograd.verify import Report, load_source
+
+
+@pytest.mark.parametrize(
+    ("error", "peer", "ratio"),
+    [(3e-6, 2e-6, 1.5), (3e-6, 1e-6, 3.0), (1.5 * NETWORK_FLOOR, 1e-9, 1.5), (0.0, 0.0, 0.0)],
+)
+def test_the_ratio_shown_is_the_one_that_is_judged(error, peer, ratio) -> None:
+    report = Report("cpu", error, "direct", peer, ratio_limit=2.0)
+    assert report.as_dict()["ratio"] == pytest.approx(ratio)
+    assert report.ok == (ratio <= 2.0)
+
+
+def test_a_file_model_is_asked_for_by_its_name() -> None:
+    source = {"kind": "onnx", "file": "net.onnx", "sha256": "0" * 64, "batch": 1}
+    artifact = SimpleNamespace(manifest={"model": source, "inputs": [{"shape": [1, 3, 8, 8]}]})
+    with pytest.raises(ModelError, match=r"made from net\.onnx \(onnx\); give that model"):
+        load_source(artifact)  # type: ignore[arg-type]
+
+
+def test_no_artifact_where_a_model_is_named(tmp_path, capsys) -> None:
+    assert main(["verify", str(tmp_path / "none"), "--model", "net.onnx"]) == 2
+    assert "there is no artifact" in capsys.readouterr().err
