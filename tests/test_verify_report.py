@@ -1,4 +1,4 @@
-"""What `verify` says: the ratio it judges by, the model it asks for, an artifact that is missing."""
+"""What `verify` says: the ratio it judges by, the model it asks for, an artifact not there."""
 
 from __future__ import annotations
 
