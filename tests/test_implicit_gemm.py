@@ -149,14 +149,14 @@ def test_pointwise_source_copies_vectors_ahead() -> None:
     copies = config.bc * (config.bk + config.bp) // 4 // config.threads
     assert loop.count("cp_async_legacy_cg_16_4_4(") == copies
     assert loop.count("commit_group();") == 1
-    assert "?" not in loop and "pred" not in loop
+    assert "?" not in loop and "guarded" not in loop
 
 
 def test_stem_steps_through_rows_of_taps() -> None:
     config = product.default(STEM, gpu_for("sm_80"))
     assert (config.bc, config.taps_inner, config.store) == (7, True, "pixels")
     loop = main_loop(compile_cleanly(KERNEL, STEM, config, "sm_80"))
-    assert loop.count("cp_async_legacy_pred_ca_4_4_4(") == 7 * config.bp // config.threads
+    assert loop.count("cp_async_guarded_ca_4_4_4(") == 7 * config.bp // config.threads
 
 
 def test_steps_of_whole_channels_guard_once() -> None:
@@ -166,7 +166,7 @@ def test_steps_of_whole_channels_guard_once() -> None:
     assert [(c.bc, c.buffers) for c in tried if c.taps_inner] == [(9, 4), (18, 2), (36, 2)]
     (config,) = (c for c in tried if c.bc == 18)
     loop = main_loop(compile_cleanly(KERNEL, spec, config, "sm_90"))
-    guarded = [line.split(", ") for line in loop.splitlines() if "_pred_ca_4_4_4(" in line]
+    guarded = [line.split(", ") for line in loop.splitlines() if "guarded_ca_4_4_4(" in line]
     assert len(guarded) == 7 and loop.count("_ca_4_4_4(") == 9
     assert all("ax9_0" in source and "ax9_0" not in guard for *_, source, guard in guarded)
 

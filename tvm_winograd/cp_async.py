@@ -24,7 +24,11 @@ __forceinline__ __device__ void {name}(void* to, int to_at, const void* from, in
     :: "r"(address), "l"((const {word}*)from + from_at), "r"(guard ? {size} : 0));
 }}
 """  # noqa: E501
-_WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
+# C types of so many bytes, to count addresses in
+_WORDS = {
+    1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long",
+    16: "uint4",
+}  # fmt: skip
 
 
 def install() -> None:
@@ -49,7 +53,7 @@ def _guarded(dst: Any, dst_at: Any, src: Any, src_at: Any, size: Any, guard: Any
     """The call for arguments of the operator: pointers, indices of elements, bytes, the guard.
 
     Raises:
-        BuildError: cp.async copies no such size.
+        BuildError: cp.async copies no such size, or an element is no whole number of bytes.
     """
     from tvm.backend.cuda.op import cuda_func_call
 
@@ -66,9 +70,14 @@ def _guarded(dst: Any, dst_at: Any, src: Any, src_at: Any, size: Any, guard: Any
 
 
 def _element_bytes(pointer: Any) -> int:
-    """Of what a pointer variable points to; 1 if it does not say."""
+    """Of what a pointer variable points to, maybe a vector; 1 if it does not say."""
     from tvm import DataType
 
     element = getattr(getattr(pointer, "ty", None), "element_type", None)
-    dtype = getattr(element, "dtype", None)
-    return 1 if dtype is None else DataType(str(dtype)).bits // 8
+    if (named := getattr(element, "dtype", None)) is None:
+        return 1
+    dtype = DataType(str(named))
+    size, rest = divmod(dtype.bits * dtype.lanes, 8)
+    if rest or size not in _WORDS:
+        raise BuildError(f"cp.async between arrays of {named}: 1, 2, 4, 8 or 16 bytes an element")
+    return size
