@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tvm_winograd.schedules import winograd_f4, winograd_fused
+from tvm_winograd.schedules.kernel import config_dict
 
 from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, logs
 from tvm_winograd.gpu import GPUS, PORTABLE, Cpu, gpu_for, parse_archs
@@ -93,17 +94,48 @@ def test_limits_on_the_algorithms():
             Limits(**bad)
 
 
+def row_of(kernel, spec, us, **knobs):
+    """A row as a tuner writes it: the kernel's default config with these knobs."""
+    config = replace(kernel.configs(spec, H200)[0], **knobs)
+    values, key = config_dict(config), Epilogue().key()
+    return logs.Row(
+        "NVIDIA H200", "sm_90", spec.key(), key, kernel.name, values, us, kernel.algorithm
+    )
+
+
 def test_limits_hold_for_tables_too():
     many = replace(RESNET, n=32)
-    rows, _ = logs.read_folder(logs.shipped_folder(), "sm_90")
-    assert choose(many, Epilogue(), H200, rows=rows).algorithm == "winograd-f4"
-    for limits in (Limits(max_error=1e-6), Limits(("winograd-f2",))):
+    rows = [
+        row_of(winograd_fused.KERNEL, many, us=3.0, split_c=1),
+        row_of(winograd_fused.F4, many, us=2.0, split_c=1),
+        row_of(winograd_f4.KERNEL, many, us=1.0),
+    ]
+    needed = winograd_f4.KERNEL.workspace(choose(many, Epilogue(), H200, rows=rows).config, many)
+    assert needed > 0
+    for limits, kernel in (
+        (Limits(), winograd_f4.KERNEL),
+        (Limits(workspace=needed), winograd_f4.KERNEL),
+        (Limits(workspace=needed - 1), winograd_fused.F4),
+        (Limits(("winograd-f4",), workspace=0), winograd_fused.F4),
+        (Limits(max_error=1e-6), winograd_fused.KERNEL),
+        (Limits(("winograd-f2", "direct"), workspace=0), winograd_fused.KERNEL),
+    ):
         choice = choose(many, Epilogue(), H200, rows=rows, limits=limits)
-        assert (choice.algorithm, choice.source) == ("winograd-f2", "log")
-    deep = ConvSpec(32, 512, 7, 7, 512)
-    assert choose(deep, Epilogue(), H200, rows=rows).kernel is winograd_f4.KERNEL
-    fused = choose(deep, Epilogue(), H200, rows=rows, limits=Limits(workspace=0))
-    assert fused.source == "log" and fused.kernel.workspace(fused.config, deep) == 0
+        assert (choice.kernel, choice.source) == (kernel, "log"), limits
+        near = choose(replace(many, n=16), Epilogue(bias=True), H200, rows=rows, limits=limits)
+        assert near.source == "log-nearest" and limits.forbid(near.kernel, many) is None
+    none = choose(many, Epilogue(), H200, rows=rows, limits=Limits(("gemm",)))
+    assert (none.algorithm, none.source) == ("gemm", "default")
+
+
+def test_limits_hold_for_the_shipped_tables():
+    rows, _ = logs.read_folder(logs.shipped_folder(), "sm_90")
+    for key in sorted({row.spec for row in rows})[::7]:
+        spec = logs.spec_of(key)
+        for limits in (Limits(max_error=1e-6), Limits(workspace=0), Limits(("gemm", "direct"))):
+            choice = choose(spec, Epilogue(), H200, rows=rows, limits=limits)
+            assert limits.forbid(choice.kernel, spec) is None
+            assert limits.allow(choice.kernel, choice.config, spec)
 
 
 def test_unknown_and_missing_algorithms():
