@@ -121,7 +121,9 @@ def test_nvcc_gives_the_same_kernels(tmp_path):
         executable = build(small_module(gpu), gpu, compiler=compiler)
         ((kind, code),) = device_blobs(export(executable, tmp_path / "m.so"))
         assert kind == "cubin" and nvrtc.last_compilation().compiler.startswith(compiler)
-        made[compiler] = sorted((k.name, k.shared_bytes, k.max_threads) for k in resources(code))
+        made[compiler] = sorted(
+            (k.name, k.static_shared_bytes, k.max_threads) for k in resources(code)
+        )
     assert made["nvrtc"] == made["nvcc"]
 
 

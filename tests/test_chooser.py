@@ -90,3 +90,10 @@ def test_options_of_another_form(option, capsys):
 def test_bytes():
     texts = {"0": 0, "12": 12, "3K": 3072, "64M": 2**26, "1GiB": 2**30, "2 mb": 2**21}
     assert {text: parse_bytes(text) for text in texts} == texts
+
+
+def test_what_kernels_occupy_is_a_table(capsys) -> None:
+    command = ["show", "resnet18", "--target", "cuda", "--layer", "conv1", "--what", "resources"]
+    assert cli.main(command) == 0
+    printed = capsys.readouterr().out
+    assert "static shared bytes" in printed and "conv_kernel" in printed and "{" not in printed

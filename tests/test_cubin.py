@@ -45,7 +45,7 @@ def test_resources_agree_with_ptxas(tmp_path, arch):
     done = nvrtc.compile_cuda(KERNELS, arch)
     found = {k.name: k for k in resources(done.binary, done.log)}
     assert set(found) == {"shared_kernel", "local_kernel", "spill_kernel"}
-    assert found["shared_kernel"].shared_bytes == 2048
+    assert found["shared_kernel"].static_shared_bytes == 2048
     assert found["local_kernel"].local_bytes >= 96 * 4
     assert found["spill_kernel"].registers in (32, 64) and found["spill_kernel"].spill_stores > 0
     assert [found[n].max_threads for n in sorted(found)] == [64, 128, 1024]

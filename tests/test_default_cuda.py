@@ -146,7 +146,7 @@ def test_code_keeps_everything_in_registers(name: str, arch: str) -> None:
     assert made is not None
     (kernel,) = resources(made.binary, made.log)
     assert (kernel.local_bytes, kernel.spill_stores, kernel.spill_loads) == (0, 0, 0)
-    assert kernel.shared_bytes <= 48 * 1024
+    assert kernel.static_shared_bytes <= 48 * 1024
     if rule == "rows":
         assert "__shfl_down_sync" in made.source and "__shared__" not in made.source
     else:

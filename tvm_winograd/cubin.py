@@ -32,7 +32,7 @@ class KernelResources:
 
     name: str
     registers: int  # per thread
-    shared_bytes: int  # static, per block; the dynamic part is known at launch only
+    static_shared_bytes: int  # per block; a launch may ask for more, `shared_bytes` of a config
     local_bytes: int  # frame: per-thread arrays and spills
     stack_bytes: int  # frame plus calls
     max_threads: int | None  # per block, from __launch_bounds__
@@ -112,7 +112,7 @@ def _kernel(
         name=name,
         # before ELF ABI 8 (CUDA 13) the count is in the section header only
         registers=attributes.get(_REGCOUNT, sections[f".text.{name}"].info >> 24),
-        shared_bytes=max(0, shared.size - reserved) if shared else 0,
+        static_shared_bytes=max(0, shared.size - reserved) if shared else 0,
         local_bytes=attributes.get(_FRAME_SIZE, 0),
         stack_bytes=attributes.get(_MIN_STACK, 0),
         max_threads=_product(threads) if threads else None,

@@ -40,7 +40,13 @@ def run(args: argparse.Namespace) -> int:
             print(f"layout {layout.chosen} (given {layout.given}): {layout.reason}")
     else:
         for entry in entries:
-            print(f"# {entry['layer']}: {entry['function']}\n{entry[args.what]}")
+            title = f"# {entry['layer']}: {entry['function']}"
+            if args.what == "resources":
+                kernels = entry["resources"]
+                columns = [name.replace("_", " ") for name in kernels[0]] if kernels else []
+                print_table(title, columns, [list(kernel.values()) for kernel in kernels])
+            else:
+                print(f"{title}\n{entry[args.what]}")
     return 0
 
 
