@@ -72,7 +72,7 @@ def assert_matches_log(found: dict, log: str) -> None:
         assert kernel.registers == int(re.search(r"Used (\d+) registers", text).group(1))
         assert kernel.local_bytes == stack
         assert (kernel.spill_stores, kernel.spill_loads) == (stores, loads)
-        assert kernel.shared_bytes == (int(shared.group(1)) if shared else 0)
+        assert kernel.static_shared_bytes == (int(shared.group(1)) if shared else 0)
 
 
 def test_resources_of_something_else():
