@@ -206,18 +206,20 @@ def illegal(config: FusedTile, spec: ConvSpec, hw: Hardware) -> str | None:
     tiles = config.split_c * z.kb * z.bk * z.pb * z.bp * config.m**2
     if reason := blocks.too_large(max(u, tiles), u if config.weights == "async" else 0):
         return reason
-    return _bad_split(config, spec) if config.split_c > 1 else None
+    return _bad_steps(config, spec)
 
 
-def _bad_split(config: FusedTile, spec: ConvSpec) -> str | None:
-    """None, or why C of `spec` cannot be split like that."""
+def _bad_steps(config: FusedTile, spec: ConvSpec) -> str | None:
+    """None, or why C of `spec` cannot be split, and walked through, like that."""
     if config.split_c > config.max_parts:
         return f"split_c={config.split_c}: a thread sums at most {config.max_parts} parts"
-    if config.tiles > 1:
+    if config.tiles > 1 and config.split_c > 1:
         return f"tiles={config.tiles}: with split_c a thread stores one tile, 16 bytes, at once"
     steps = ceil_div(spec.c, config.bc)
-    if (config.split_c - 1) * ceil_div(steps, config.split_c) >= steps:
+    if (config.split_c - 1) * (each := ceil_div(steps, config.split_c)) >= steps:
         return f"split_c={config.split_c}: {steps} steps of {config.bc} channels leave a part empty"
+    if each == 1 and config.buffers > 1 and config.weights == "async":  # no TVM pass takes it
+        return f"buffers={config.buffers}: one step of {config.bc} channels has none ahead of it"
     return None
 
 

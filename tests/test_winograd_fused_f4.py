@@ -98,6 +98,12 @@ def test_rows_of_tiles_are_stored_whole() -> None:
     assert stores and all("*(float4*)(O_ptr + " in line for line in stores)
 
 
+def test_no_config_is_tried_that_a_single_step_cannot_have() -> None:
+    few = dataclasses.replace(RESNET, c=3)
+    assert any(c.buffers > 1 for c in F4.configs(RESNET, SM90))
+    assert all(c.buffers == 1 for c in F4.configs(few, SM90))
+
+
 def test_default_comes_first_and_every_config_is_legal() -> None:
     for spec in (RESNET, RAGGED, dataclasses.replace(RESNET, n=1)):
         for arch in ("sm_80", "sm_86", "sm_90", "sm_120"):

@@ -190,6 +190,16 @@ def test_illegal_says_why(config: Fused, layout: str, reason: str) -> None:
     assert reason in (KERNEL.illegal(config, replace(RAGGED, layout=layout), SM90) or "")
 
 
+@pytest.mark.parametrize(
+    ("config", "c"), [(Fused(buffers=2), 8), (Fused(buffers=2, split_c=2), 16)]
+)
+def test_a_single_step_has_nothing_to_write_ahead(config: Fused, c: int) -> None:
+    spec = replace(RAGGED, c=c)
+    assert "one step of 8" in (KERNEL.illegal(config, spec, SM90) or "")
+    assert KERNEL.illegal(config, replace(spec, c=2 * c), SM90) is None
+    assert KERNEL.illegal(replace(config, buffers=1), spec, SM90) is None
+
+
 def test_rows_from_before_these_knobs_still_mean_the_same() -> None:
     old = {"bk": 64, "bp": 32, "bc": 8, "tk": 16, "tp": 8, "lanes": "epkkp", "weights": "async"}
     assert KERNEL.make_config(old | {"rounds": 4, "unroll": 8, "split_c": 1}) == Fused()
