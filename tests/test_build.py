@@ -16,7 +16,7 @@ from tvm_winograd import build as build_module
 from tvm_winograd import libraries, nvrtc
 from tvm_winograd.build import build, check_device_code, ensure_cuda_codegen, export, host_compiler
 from tvm_winograd.cubin import device_blobs, resources
-from tvm_winograd.errors import BuildError
+from tvm_winograd.errors import BuildError, as_build_error
 from tvm_winograd.gpu import GPUS, gpu_for
 
 TESTS = Path(__file__).parent
@@ -171,6 +171,13 @@ def test_build_raises_our_error_through_tvm(monkeypatch):
     monkeypatch.setattr(nvrtc, "compile_cuda", fail)
     with pytest.raises(BuildError, match=r"^the compiler's log$"):
         build(small_module(gpu_for("sm_90")), gpu_for("sm_90"))
+
+
+def test_reason_of_a_failed_pass_ends_the_message():
+    """Notes of one line show a message's end; behind the reason TVM prints the module."""
+    with pytest.raises(BuildError, match=r"not compile: Check failed: 1 == 0$"):
+        with as_build_error("TVM could not compile"):
+            raise ValueError("Check failed: 1 == 0\n\nError in pass: p\n@T.prim_func\ndef f()")
 
 
 def test_missing_wheels_are_named(monkeypatch):

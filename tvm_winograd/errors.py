@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SHOWN = 1000  # characters of an error of TVM's, which may hold a whole module
+_SHOWN = 1000  # characters of an error of TVM's
+_DUMP = "\nError in pass"  # behind it TVM prints the module, which would hide the reason
 
 
 class TvmWinogradError(ValueError):
@@ -52,4 +53,5 @@ def as_build_error(doing: str) -> Iterator[None]:
     except TvmWinogradError:
         raise
     except (RuntimeError, ValueError, TypeError) as error:  # TVM's InternalError is a RuntimeError
-        raise BuildError(f"{doing}: {str(error).strip()[:_SHOWN]}") from error
+        reason = str(error).partition(_DUMP)[0].strip()
+        raise BuildError(f"{doing}: {reason[:_SHOWN]}") from error
