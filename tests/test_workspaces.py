@@ -29,13 +29,15 @@ from tvm_winograd.tolerances import tolerance
 GPU = gpu_for("sm_90")
 SMALL = ResNetConfig("basic", (1, 2), 10, 3, 33, (16, 24))
 TINY = ResNetConfig("basic", (1,), 10, 3, 9, (16,), small_stem=True)
-CHUNKED = (ConvSpec(6, 16, 32, 32, 24), "winograd-f4", {"bp": 32, "tp": 8, "chunks": 3})
-SPLIT = (ConvSpec(1, 64, 14, 14, 64), "winograd-f2", {"split_c": 4})
+BY_NAME = {kernel.name: kernel for kernel in KERNELS}
+STAGED = BY_NAME["winograd-f4-staged"]
+CHUNKED = (ConvSpec(6, 16, 32, 32, 24), STAGED, {"bp": 32, "tp": 8, "chunks": 3})
+SPLIT = (ConvSpec(1, 64, 14, 14, 64), BY_NAME["winograd-f2-fused"], {"split_c": 4})
 
 
-def scheduled_conv(spec, algorithm, fields):
-    choice = choose(spec, FULL, GPU, algorithm=algorithm)
-    choice = replace(choice, config=replace(choice.config, **fields))
+def scheduled_conv(spec, kernel, fields):
+    config = replace(kernel.configs(spec, GPU)[0], **fields)
+    choice = Choice(kernel, config, "explicit", "test")
     return scheduled(spec, FULL, GPU, choice)[0]["conv"], choice
 
 
@@ -83,15 +85,15 @@ def test_what_a_kernel_says_it_needs(kernel):
 
 
 def test_chunks_share_a_workspace_of_one_chunk():
-    spec, algorithm, fields = CHUNKED
+    spec, kernel, fields = CHUNKED
     workspaces = hoist_workspaces(scheduled_conv(*CHUNKED)[0])[1]
-    whole = hoist_workspaces(scheduled_conv(spec, algorithm, {**fields, "chunks": 1})[0])[1]
+    whole = hoist_workspaces(scheduled_conv(spec, kernel, {**fields, "chunks": 1})[0])[1]
     assert [3 * w.bytes for w in workspaces] == [w.bytes for w in whole]
 
 
 def test_every_buffer_as_an_argument():
     """Threads made loops: then all that a kernel keeps is a workspace, in loops of every depth."""
-    spec, algorithm, _ = CHUNKED
+    spec, kernel, _ = CHUNKED
     func, choice = scheduled_conv(*CHUNKED)
     serial, workspaces = hoist_workspaces(serialise(tvm.IRModule({"conv": func}))["conv"])
     assert len(workspaces) > 5
@@ -102,11 +104,11 @@ def test_every_buffer_as_an_argument():
     outputs += [tvm.runtime.tensor(poison(w.shape, w.dtype)) for w in workspaces]
     run["conv"](*(tvm.runtime.tensor(np.ascontiguousarray(a)) for a in arrays), *outputs)
     error = reference.relative_error(outputs[0].numpy(), expected(spec, FULL, [x, w, *rest]))
-    assert error <= tolerance(spec, algorithm)
+    assert error <= tolerance(spec, kernel.algorithm)
 
 
 def test_tiles_inside_threads_are_no_workspaces():
-    func, _ = scheduled_conv(ConvSpec(8, 16, 28, 28, 32), "winograd-f2", {"split_c": 1})
+    func, _ = scheduled_conv(ConvSpec(8, 16, 28, 28, 32), SPLIT[1], {"split_c": 1})
     assert hoist_workspaces(func) == (func, [])
     spec = ConvSpec(2, 16, 9, 9, 16)
     choice = choose(spec, FULL, host_cpu(), algorithm="winograd", config=None)
@@ -149,7 +151,9 @@ def test_bytes():
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory):
-    options = {"target": "cuda", "algorithm": "winograd-f4", "ptx": False}
+    config = STAGED.configs(ConvSpec(1, 16, 9, 9, 16), GPU)[0]
+    configs = {f"layer1.0.conv{i}": config for i in (1, 2)}
+    options = {"target": "cuda", "configs": configs, "ptx": False}
     path = tmp_path_factory.mktemp("artifacts") / "a"
     made = tvm_winograd.compile(builtin_model(TINY, "tiny"), output=path, **options)
     kernels = nvrtc.last_compilation()
