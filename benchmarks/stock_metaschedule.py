@@ -18,10 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+from common import exit_code
+
 from tvm_winograd.bench.conditions import find_gpu
 from tvm_winograd.bench.stock import read_record, record_path, write_record
 from tvm_winograd.bench.stock_search import local_runner, search
-from tvm_winograd.errors import TvmWinogradError
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 
@@ -31,7 +32,7 @@ def one(args: argparse.Namespace, spec: ConvSpec, epilogue: Epilogue) -> None:
     record = search(
         spec, epilogue, gpu.arch, name, args.trials, args.out, runner, args.workers, keep
     )
-    path = write_record(args.out, record)
+    path = record_path(args.out, spec, epilogue)
     print(f"{spec.key()}: {record.us:.1f} us, the best of {record.trials}: {path}", flush=True)
 
 
@@ -60,19 +61,15 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=4, help="builders of each")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    try:
-        epilogue = Epilogue.from_key(args.epilogue)
-        specs = [ConvSpec.from_key(text) for text in args.specs]
-        todo = [spec for spec in specs if trials_of(args.out, spec, epilogue) < args.trials]
-        if len(todo) > 1:
-            return each_in_a_process(args, todo)
-        for spec in todo:
-            one(args, spec, epilogue)
-    except TvmWinogradError as error:
-        print(error, file=sys.stderr)
-        return 2
+    epilogue = Epilogue.from_key(args.epilogue)
+    specs = [ConvSpec.from_key(text) for text in args.specs]
+    todo = [spec for spec in specs if trials_of(args.out, spec, epilogue) < args.trials]
+    if len(todo) > 1:
+        return each_in_a_process(args, todo)
+    for spec in todo:
+        one(args, spec, epilogue)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

@@ -16,14 +16,15 @@ import sys
 import time
 from pathlib import Path
 
+from common import exit_code
+
 from tvm_winograd.bench.conditions import find_gpu
 from tvm_winograd.bench.model.stock_search import search
 from tvm_winograd.bench.stock_search import local_runner
-from tvm_winograd.errors import TvmWinogradError
 from tvm_winograd.frontend import load_model
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", metavar="MODEL", nargs="+", help="as for `bench model`")
     parser.add_argument("--batch", default="1", metavar="N,N", help="images per run (default 1)")
@@ -32,22 +33,17 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="builders")
     args = parser.parse_args()
-    try:
-        gpu, _ = find_gpu()
-        runner = local_runner()
-        for name in args.models:
-            for batch in map(int, args.batch.split(",")):
-                start = time.perf_counter()
-                model = load_model(name, batch=batch, weights=args.weights)
-                found = search(model, gpu, args.trials, args.out, runner, args.workers)
-                seconds = time.perf_counter() - start
-                folder, good, total = found
-                print(f"{folder}: {good} of {total} functions in {seconds:.0f} s", flush=True)
-    except TvmWinogradError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    gpu, _ = find_gpu()
+    runner = local_runner()
+    for name in args.models:
+        for batch in map(int, args.batch.split(",")):
+            start = time.perf_counter()
+            model = load_model(name, batch=batch, weights=args.weights)
+            found = search(model, gpu, args.trials, args.out, runner, args.workers)
+            seconds = time.perf_counter() - start
+            folder, good, total = found
+            print(f"{folder}: {good} of {total} functions in {seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))
