@@ -136,8 +136,9 @@ def cost(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
 
 def seconds(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
     """Estimated time; not less than device memory needs, the im2col kernel included."""
-    clocks = _MEASURED * cost(config, spec, gpu) + _gathering(config, spec, gpu)
-    time = clocks / gpu.hertz + _last_stores(config, spec, gpu)
+    loop = _loop(config, spec)
+    clocks = _MEASURED * cost(config, spec, gpu) + _gathering(config, spec, gpu, loop)
+    time = clocks / gpu.hertz + _last_stores(config, spec, gpu, loop)
     time = max(time, product_time.stream_seconds(spec.bytes, gpu))
     if config.inputs == "workspace":
         moved = spec.bytes // 2 + workspace(config, spec)
@@ -162,11 +163,11 @@ def _loop(config: Product, spec: ConvSpec) -> product_time.Product:
     )
 
 
-def _gathering(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
+def _gathering(config: Product, spec: ConvSpec, gpu: Gpu, loop: product_time.Product) -> float:
     """Clocks of gathering B from the input, beside those that `cost` counts."""
     if config.inputs != "async4":
         return 0.0
-    loop, padded, branch = _loop(config, spec), max(spec.padding) > 0, config.store == "words"
+    padded, branch = max(spec.padding) > 0, config.store == "words"
     word = 0
     if padded and not branch:
         word = _FAR if config.bc > 9 else _GUARDED
@@ -178,11 +179,10 @@ def _gathering(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
     return issued + rounds * words / config.threads * _BRANCH * (padded and branch)
 
 
-def _last_stores(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
+def _last_stores(config: Product, spec: ConvSpec, gpu: Gpu, loop: product_time.Product) -> float:
     """Seconds in which the last round of blocks stores and nothing else runs."""
     if config.parts > 1:
         return 0.0
-    loop = _loop(config, spec)
     resident, _ = product_time.occupancy(loop, gpu)
     share = min(1.0, resident * gpu.sms / loop.blocks)
     outputs = 4 * share * spec.n * spec.k * spec.oh * spec.ow
