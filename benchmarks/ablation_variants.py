@@ -29,8 +29,8 @@ class Variant:
         if self.config is not None:
             return self.config
         base = default(spec, gpu)
-        if gpu.has_async_copy:  # also at odd widths, so that all layers show the same
-            base = replace(base, weights="async")
+        if gpu.has_async_copy:  # so that all layers show the same
+            base = replace(base, weights="async", held=False, near=False)
         return replace(base, **self.change)
 
 
@@ -42,6 +42,9 @@ VARIANTS = (
     Variant("U through registers, loads behind the arithmetic", _REGISTERS | {"prefetch": "after"}),
     Variant("no loads in flight", _REGISTERS | {"prefetch": "off"}),
     Variant("U copied by 4 bytes", {"copy": 1}),
+    Variant("patches held before the arithmetic", {"held": True}),
+    Variant("copies of U near each other", {"near": True}),
+    Variant("both", {"held": True, "near": True}),
     Variant("V double-buffered too", {"buffers": 2}),
     Variant("U through registers, U and V double-buffered", _REGISTERS | {"buffers": 2}),
     # From there to the arithmetic

@@ -3,15 +3,16 @@
     python benchmarks/im2win.py [--batch 32] [--target cuda] [--configs [N]] [--ablation]
                                 [--only r7s7] [--json rows.json]
 
-Ours in float32: im2win with its default config (and others worth trying, N in all), im2col,
-implicit GEMM and direct convolution (TVM's dlight); beside them every algorithm of cuDNN that is on
-this machine. All are compared with float64 on zero-mean data first. Times: cuda, medians in a CUDA
-graph, L2 warm; llvm, medians of calls on all cores. The transform of the input is inside, the
-packing of weights outside. Memory: what the program allocates beside input, weights and output,
-tiles of a CPU thread not counted. --ablation leaves out one optimisation of the CUDA kernel after
-the other. CUDA candidates are compiled by all cores while others are measured. What cannot be
-computed, breaks or is wrong is a row with the reason; after all tables the exit code is 1 if it was
-ours. --json keeps rows as they come.
+Ours in float32: im2win and im2col with the config that the shipped tables choose, the default where
+that is another, and with --configs further ones, N of each in all; implicit GEMM and direct
+convolution (TVM's dlight); beside them every algorithm of cuDNN that is on this machine. All are
+compared with float64 on zero-mean data first. Times: cuda, medians in a CUDA graph, L2 warm; llvm,
+medians of calls on all cores. The transform of the input is inside, the packing of weights outside.
+Memory: what the program allocates beside input, weights and output, tiles of a CPU thread not
+counted. --ablation leaves out one optimisation of the CUDA kernel after the other. CUDA candidates
+are compiled by all cores while others are measured. What cannot be computed, breaks or is wrong is
+a row with the reason; after all tables the exit code is 1 if it was ours. --json keeps rows as they
+come.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,11 @@ from typing import Any
 import im2win_tables
 import numpy as np
 from common import exit_code
-from im2win_tables import WITHOUT
+from im2win_tables import DEFAULT, WITHOUT
 from tvm_winograd.schedules.im2win_default import ablation
 from tvm_winograd.schedules.kernel import Kernel, config_dict
 
-from tvm_winograd import ConvSpec, Epilogue, build, reference
+from tvm_winograd import ConvSpec, Epilogue, build, logs, reference
 from tvm_winograd.bench import conditions
 from tvm_winograd.bench.attempt import Trouble, WrongResult, attempt
 from tvm_winograd.bench.cudnn import CudnnAlgorithms
@@ -47,7 +48,7 @@ from tvm_winograd.errors import DeviceError, UnsupportedError
 from tvm_winograd.gpu import Hardware, host_cpu, make_target
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.passes.plan_workspaces import hoist_workspaces
-from tvm_winograd.select import Choice, kernels_of
+from tvm_winograd.select import Choice, choose, kernels_of
 from tvm_winograd.tolerances import tolerance
 from tvm_winograd.tuning import provenance
 
@@ -58,6 +59,7 @@ LAYERS = (
     (64, 56, 64, 3, 1), (128, 28, 128, 3, 1), (256, 14, 256, 3, 1), (512, 7, 512, 3, 1),
 )  # fmt: skip
 PEERS = {"cuda": ("im2col", "gemm", "direct"), "llvm": ("direct",)}  # our other algorithms
+TUNED = ("im2win", "im2col")  # of which several configs are measured
 BRIEF = Plan(warmup_ms=15.0, total_ms=60.0)
 
 
@@ -67,9 +69,18 @@ def layers(n: int) -> list[ConvSpec]:
 
 
 def candidates(
-    spec: ConvSpec, hardware: Hardware, most: int, ablated: bool
+    spec: ConvSpec,
+    hardware: Hardware,
+    most: int,
+    ablated: bool,
+    rows: Sequence[logs.Row] = (),
+    gpu_name: str | None = None,
 ) -> dict[str, Choice | str]:
-    """Variant -> what to compile, or why it cannot be."""
+    """Variant -> what to compile, or why it cannot be.
+
+    Args:
+        most: configs of each of TUNED, its default apart.  rows: of the tuning tables.
+    """
     found: dict[str, Choice | str] = {}
     for algorithm in ("im2win", *PEERS[hardware.kind]):
         kernels = kernels_of(algorithm, hardware)
@@ -78,16 +89,28 @@ def candidates(
             found[algorithm] = "; ".join(map(str, reasons))
             continue
         kernel = kernels[reasons.index(None)]
-        configs = kernel.configs(spec, hardware)
-        named = {algorithm: configs[0]}
-        if algorithm == "im2win":
-            named |= {f"im2win {i}": config for i, config in enumerate(configs[1:most], 1)}
-            if ablated:
-                named |= {WITHOUT + name: config for name, config in ablation(configs[0])[1:]}
+        named = {algorithm: kernel.configs(spec, hardware)[0]}
+        if algorithm in TUNED:
+            how: dict[str, Any] = {"algorithm": algorithm, "rows": rows, "gpu_name": gpu_name}
+            choice = choose(spec, Epilogue(), hardware, **how)
+            kernel = choice.kernel
+            named = tuned(algorithm, choice.config, kernel.configs(spec, hardware), most)
+        if algorithm == "im2win" and ablated:
+            without = ablation(named[algorithm])[1:]
+            named |= {WITHOUT + name: config for name, config in without}
         for name, config in named.items():
             refusal = kernel.illegal(config, spec, hardware)
             found[name] = refusal or Choice(kernel, config, "explicit", "benchmark")
     return found
+
+
+def tuned(algorithm: str, chosen: Any, configs: Sequence[Any], most: int) -> dict[str, Any]:
+    """Variant -> config: what is chosen, the default if that is another, further candidates."""
+    named = {algorithm: chosen}
+    if chosen != configs[0]:
+        named[algorithm + DEFAULT] = configs[0]
+    further = [config for config in configs[1:] if config != chosen][: most - 1]
+    return named | {f"{algorithm} {i}": config for i, config in enumerate(further, 1)}
 
 
 def scheduled(spec: ConvSpec, kernel: Kernel, config: Any, hardware: Hardware) -> Any:
@@ -116,7 +139,9 @@ class Candidates:
         return None
 
     def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
-        found = candidates(spec, self._bench.gpu, self._most, self._ablated)
+        bench = self._bench
+        how = self._most, self._ablated, bench.rows, bench.gpu_name
+        found = candidates(spec, bench.gpu, *how)
         for name, choice in found.items():
             yield Variant(name, partial(self._prepare, choice), partial(self._build, spec, choice))
 
@@ -138,7 +163,10 @@ def measured_on_gpu(specs: list[ConvSpec], args: argparse.Namespace, store: Stor
     gpu, gpu_name = conditions.find_gpu()
     settings = Settings(("graph",), ("warm",), BRIEF if args.configs > 1 else Plan())
     with CudaTimer() as timer:
-        bench = Bench(timer, gpu, gpu_name)
+        rows, complaints = logs.read_folder(logs.shipped_folder(), gpu.arch)
+        for complaint in complaints:
+            progress(complaint)
+        bench = Bench(timer, gpu, gpu_name, rows)
         providers = [Candidates(bench, args.configs, args.ablation), CudnnAlgorithms(bench)]
         present = [p for p in providers if p.available() is None]
         here, before = conditions.collect(gpu), set(store.rows)

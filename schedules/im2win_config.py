@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec
@@ -90,6 +91,9 @@ class Im2win:
             k_tile, (self.th, h), (w, self.tw), self.bc, self.bs, self.parts, True, self.flat
         )
 
+    def sizes(self, spec: ConvSpec) -> im2win.Sizes:
+        return _sizes(spec, self)
+
     def fragment_words(self, spec: ConvSpec) -> int:
         """Words of windows that a thread holds: of a filter row, or a vector of each pixel."""
         columns = (self.tw - 1) * spec.stride + ((self.bs or spec.s) - 1) * spec.dilation + 1
@@ -97,12 +101,12 @@ class Im2win:
 
     def step_words(self, spec: ConvSpec) -> int:
         """Words of one buffer: weights and windows of a step."""
-        z = im2win.sizes(spec, self.tiling)
+        z = self.sizes(spec)
         return math.prod(z.taps) * self.bk + self.lines * row_pitch(self, spec)
 
     def copies_of_step(self, spec: ConvSpec) -> int:
         """Copies of a thread to shared memory, 16 bytes of weights or a vector of windows each."""
-        z = im2win.sizes(spec, self.tiling)
+        z = self.sizes(spec)
         weights, windows = math.prod(z.taps) * self.bk, self.lines * z.segment
         return ceil_div(weights // self.k_vector + windows // z.vector, self.conv_threads)
 
@@ -115,14 +119,19 @@ class Im2win:
 
     def workspace_bytes(self, spec: ConvSpec) -> int:
         """Device memory beside the tensors: the windows, and sums of parts if there are any."""
-        z = im2win.sizes(spec, self.tiling)
+        z = self.sizes(spec)
         sums = self.parts * z.kb * z.bk * z.hb * z.bh * z.wb * z.bw if self.parts > 1 else 0
         return 4 * (z.workspace + sums)
 
 
+@lru_cache(maxsize=1024)  # estimates of a config ask a dozen times
+def _sizes(spec: ConvSpec, config: Im2win) -> im2win.Sizes:
+    return im2win.sizes(spec, config.tiling)
+
+
 def row_pitch(config: Im2win, spec: ConvSpec) -> int:
     """Words of a line of windows in shared memory: lanes along lines meet no bank twice."""
-    z = im2win.sizes(spec, config.tiling)
+    z = config.sizes(spec)
     return _aligned(z.segment, 2 * z.vector, z.vector)
 
 
@@ -192,7 +201,7 @@ def _too_large(config: Im2win, spec: ConvSpec) -> str | None:
         return f"bs={config.bs}: the filter has {spec.s} columns"
     if config.flat and (spec.stride * spec.c * spec.r % 4 or spec.dilation > 1):
         return "flat: windows are whole vectors where stride * C * R is, and dilation is 1"
-    z = im2win.sizes(spec, config.tiling)
+    z = config.sizes(spec)
     if config.parts > 65535:
         return f"parts={config.parts}; a grid has at most 65535"
     u, windows = z.kb * z.bk * z.products, z.workspace

@@ -31,19 +31,26 @@ _OTHERS = (
 )
 _MOST = 24  # candidates
 _LONGEST_STEP = 36  # products, all unrolled
+# Tiles that the default also tries in steps of whole channels, of at most bc products: of each what
+# was fastest at 3x3, stride 2, batch 128 (6 convolutions, H200, 2026-11-30). At (64 -> 128, 56^2)
+# 128x64 took 311 us with bc=18, 316 with 9, 344 with (r, s, c); 64x64 320 with bc=9, 330 with 18.
+_WHOLE = (Implicit(bk=128, bc=18, buffers=2), Implicit(bc=9))
 # Instructions of copies with their addresses (SASS for sm_90): of 16 bytes, of a word, of a word
-# with a guard, through registers, and of a step's guard itself. NHWC gathers words always, and a
-# word takes as many there: a step of the 128x64 tile has 604 (NCHW 601), with guards 652 (675).
+# with a guard, through registers, and of a step's guard itself, which whole channels have before
+# the loop (the 32x32 tile then has 23.4 instructions a product, not 29.1).
+# NHWC gathers words always, and a word takes as many there: a step of the 128x64 tile has 604 (NCHW
+# 601), with guards 652 (675).
 _COPY, _WORD, _GUARDED_WORD, _REGISTERS, _GUARD = 4, 5, 8, 6, 50
 # What `seconds` knows beside `cost`: 201 configs of 182 convolutions and kernels are then within
 # 12 % (standard deviation), 18 % without (H200, 2026-11-30). `cost` alone chooses the default: by
-# `seconds` 69 of the 194 convolutions of benchmarks/selector.py would get another, none measured.
+# `seconds` 53 of the 194 convolutions of benchmarks/selector.py would get another, none measured.
 _MEASURED = 1.10  # over `cost`
 # Issue slots that a guarded word takes beyond its counted instructions, and a word with strides or
-# in steps of more than 9 products, whose addresses do not fit the copies (SASS: 27 instructions).
+# in steps of more than 9 products, whose addresses do not fit the copies (SASS: 27 instructions);
+# of whole channels they do (5): 91 configs of 12 convolutions take 4 +- 4 % less than estimated.
 _GUARDED, _FAR = 10, 20
 # Clocks of a guarded word that is no neighbour of the next: nvcc makes a branch of each, one after
-# the other, which costs latency instead.
+# the other, which costs latency instead; not of guards from before the loop.
 _BRANCH = 70
 # The last round's stores, when nothing else runs, as a share of what memory takes: 8 lanes' words
 # of a map that is no multiple of 16 bytes leave two sectors partly filled.
@@ -60,8 +67,15 @@ def portable(spec: ConvSpec) -> Implicit:
 
 
 def default(spec: ConvSpec, gpu: Gpu) -> Implicit:
-    """The cheapest of all tiles and parts."""
-    found = [c for tile in LADDER for c in _split(tile, spec, gpu)[:1]]
+    """The cheapest of all tiles, kinds of step and parts."""
+    whole = [c for tile in _WHOLE if (c := _in_whole_channels(tile, spec, gpu))]
+    found = [c for tile in whole for c in _split(tile, spec, gpu)[:1]]
+    return min([_without_whole(spec, gpu), *found], key=lambda c: cost(c, spec, gpu))
+
+
+def _without_whole(spec: ConvSpec, gpu: Gpu) -> Implicit:
+    """The cheapest in LADDER's steps."""
+    found = [c for tile in LADDER for c in _split(_fit(tile, spec, gpu), spec, gpu)[:1]]
     return min(found, key=lambda c: cost(c, spec, gpu), default=portable(spec))
 
 
@@ -69,40 +83,64 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Implicit]:
     """The legal configs worth trying, the default first."""
     assert isinstance(hw, Gpu)
     first = default(spec, hw)
-    out = [first, *_whole_channels(first, spec)]
+    out = [first]
+    for whole in _whole_channels(first, spec):
+        out += [whole, *_split(whole, spec, hw)[:1]]
+    out += [replace(first, parts=n) for n in (first.parts // 2, 2 * first.parts) if n]
+    for tile in _WHOLE:
+        for two in _whole_channels(_fit(replace(tile, bc=8), spec, hw), spec)[1:2]:
+            out += [replace(two, parts=n) for n in (1, first.parts, 2)]
+            out += _split(two, spec, hw)[:2]
     for tile in LADDER + _OTHERS:
-        out += [_fit(tile, spec, hw)] * (first.parts == 1) + _split(tile, spec, hw)[:1]
+        fitted = _fit(tile, spec, hw)
+        out += [fitted] * (first.parts == 1) + _split(fitted, spec, hw)[:1]
     if first.inputs == "async16":
         out.append(replace(first, inputs="async4"))
     if first.buffers > 2:
         out += [replace(first, buffers=6), replace(first, inputs="registers", buffers=2)]
-    out += [replace(first, parts=n) for n in (first.parts // 2, 2 * first.parts) if n]
     return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None][:_MOST]
 
 
-def _whole_channels(first: Implicit, spec: ConvSpec) -> list[Implicit]:
-    """`first` in steps of 1, 2, 4 channels with all their taps, addressed and guarded once.
+def _whole_channels(config: Implicit, spec: ConvSpec) -> list[Implicit]:
+    """`config` in steps of 1, 2, 4 channels with all their taps, addressed and guarded once.
 
-    A step of the 128x64 tile (3x3, stride 2; SASS for sm_90) has 1.32 instructions an FFMA with
-    (r, s, c); 1.20, 1.18, 1.16 like this, in 11, 22, 43 KB of code.
+    A step of the 128x64 tile (3x3, stride 2; SASS for sm_90) has 1.26 instructions an FFMA with
+    (r, s, c); 1.16, 1.15, 1.11 like this, in 11, 21, 41 KB of code.
     """
     taps = spec.r * spec.s
-    if taps == 1 or first.taps_inner or first.inputs != "async4":
+    if taps == 1 or config.inputs != "async4" or spec.c // spec.groups % 8:
         return []
     steps = [(n * taps, buffers) for n, buffers in ((1, 4), (2, 2), (4, 2))]
-    ways = [replace(first, bc=bc, buffers=b, taps_inner=True) for bc, b in steps]
+    ways = [replace(config, bc=bc, buffers=b, taps_inner=True) for bc, b in steps]
     return [c for c in ways if c.bc <= _LONGEST_STEP]
+
+
+def _in_whole_channels(tile: Implicit, spec: ConvSpec, gpu: Gpu) -> Implicit | None:
+    """`tile` in steps of whole channels, if these save its gather's guards.
+
+    Not in NHWC, whose lanes lie along the channels of a tap.
+    """
+    taps, config = spec.r * spec.s, _fit(replace(tile, bc=8), spec, gpu)
+    bc = tile.bc // taps * taps
+    if taps == 1 or bc == 0 or config.taps_inner or config.inputs != "async4":
+        return None
+    if max(spec.padding) == 0 or spec.layout == "NHWC":
+        return None
+    return replace(config, bc=bc, taps_inner=True)
 
 
 def im2col_configs(spec: ConvSpec, hw: Hardware) -> list[Im2col]:
     """The same, with B from a workspace: the implicit default's tile first.
 
-    Through registers where that has more elements than cp.async reaches.
+    Not in steps of whole channels by default: there is no guard to save, and with bc=18 (128, 28^2)
+    at batch 32 took 204, not 187 us, (512, 7^2) 101, not 107 (H200, 2026-11-30). Through registers
+    where the workspace has more elements than cp.async reaches.
     """
-    for implicit in (configs(spec, hw), [portable(spec)]):
+    assert isinstance(hw, Gpu)
+    for implicit in ([_without_whole(spec, hw), *configs(spec, hw)], [portable(spec)]):
         found = dict.fromkeys(_with_workspace(config) for config in implicit)
         if legal := [c for c in found if illegal(c, spec, hw) is None]:
-            return legal
+            return legal[:_MOST]
     return []
 
 
@@ -117,8 +155,8 @@ def _with_workspace(config: Implicit) -> Im2col:
 def not_worth_im2col(spec: ConvSpec, hw: Hardware) -> str | None:
     """None, or why a workspace is not worth its memory."""
     assert isinstance(hw, Gpu)
-    implicit = default(spec, hw)
-    gathered, copied = (seconds(c, spec, hw) for c in (implicit, _with_workspace(implicit)))
+    im2col = _with_workspace(_without_whole(spec, hw))
+    gathered, copied = (seconds(c, spec, hw) for c in (default(spec, hw), im2col))
     if copied <= _WORTH_MEMORY * gathered:
         return None
     return f"estimated {copied * 1e6:.1f} us: too little saved for r * s times the input in memory"
@@ -167,11 +205,12 @@ def _gathering(config: Product, spec: ConvSpec, gpu: Gpu, loop: product_time.Pro
     """Clocks of gathering B from the input, beside those that `cost` counts."""
     if config.inputs != "async4":
         return 0.0
-    padded, branch = max(spec.padding) > 0, config.store == "words"
+    whole, padded = _whole(config, spec), max(spec.padding) > 0
+    branch = config.store == "words" and not whole
     word = 0
     if padded and not branch:
-        word = _FAR if config.bc > 9 else _GUARDED
-    if spec.stride > 1:
+        word = _FAR if config.bc > 9 and not whole else _GUARDED
+    if spec.stride > 1 and not whole:
         word = _FAR
     words = loop.steps * config.bc * config.bp  # of a block
     issued = ceil_div(loop.blocks, gpu.sms) * words * word / gpu.warp / product_time.SCHEDULERS
@@ -204,12 +243,17 @@ def _copies(config: Product, spec: ConvSpec) -> float:
     word = _GUARDED_WORD if guarded else _WORD
     of_input = {"async4": word, "registers": _REGISTERS}.get(config.inputs, _COPY / 4)
     copies = config.bc * (config.bk * _COPY / 4 + config.bp * of_input)
-    return copies + _GUARD * guarded * config.threads
+    each_step = guarded and not _whole(config, spec)
+    return copies + _GUARD * each_step * config.threads
 
 
-def _split(tile: Implicit, spec: ConvSpec, gpu: Gpu) -> list[Implicit]:
-    """`tile` with the reduction whole and in parts of 1, 2, 3, ... steps, cheapest first."""
-    config = _fit(tile, spec, gpu)
+def _whole(config: Product, spec: ConvSpec) -> bool:
+    """Whether steps are of whole channels, so that guards are computed before the loop."""
+    return config.taps_inner and config.bc % (spec.r * spec.s) == 0
+
+
+def _split(config: Implicit, spec: ConvSpec, gpu: Gpu) -> list[Implicit]:
+    """`config` with the reduction whole and in parts of 1, 2, 3, ... steps, cheapest first."""
     steps = gemm.sizes(spec, config.tiling).q // config.bc
     parts = sorted({ceil_div(steps, each) for each in range(1, steps + 1)})
     ways = [replace(config, parts=n) for n in parts if n <= MAX_PARTS]

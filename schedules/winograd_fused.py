@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm_winograd import held_loads
 from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import split, winograd
@@ -85,7 +86,9 @@ def schedule(sch: Schedule, config: FusedTile, gpu: Gpu) -> None:
     weights = _stage_operands(sch, config, step, product)
     _input_transform(sch, config, layout, step)
     for block in weights:
-        blocks.deal(sch, blocks.move(sch, block, step), config.warps, vector=config.copy)
+        turn = blocks.deal(sch, blocks.move(sch, block, step), config.warps, vector=config.copy)
+        if config.near:
+            sch.annotate(turn, held_loads.NEAR, 1)
     sch.decompose_reduction(sch.get_sblock("wino_M"), step)
     _pipeline(sch, config, step, product)
 
@@ -139,7 +142,9 @@ def _input_transform(sch: Schedule, config: FusedTile, layout: str, step: Loop) 
         patch = blocks.move(sch, d, step)
     c, p, a, b = patch
     p, p2 = sch.split(p, [None, config.fragment])
-    _deal_patches(sch, config, layout, c, [p], p2, [a, b])
+    turn = _deal_patches(sch, config, layout, c, [p], p2, [a, b])
+    if config.held:
+        sch.annotate(turn, held_loads.HELD, 1)
     blocks.unroll(sch, a, b)
     sch.set_scope(d, 0, "local")
 

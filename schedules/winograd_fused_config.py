@@ -21,11 +21,7 @@ PREFETCH = ("before", "after", "off")
 
 @dataclass(frozen=True)
 class FusedTile(RegisterTile):
-    """Sizes of one block and one thread, and how data moves: what F(2x2) and F(4x4) share.
-
-    Fields whose comment has no figure are there to show what the default is worth:
-    benchmarks/ablation.py has a variant for each.
-    """
+    """Sizes of a block and a thread, and how data moves; benchmarks/ablation.py has their worth."""
 
     m: ClassVar[int]  # F(m x m, 3 x 3)
 
@@ -40,9 +36,8 @@ class FusedTile(RegisterTile):
     lanes: str = "epkkp"
     weights: str = "async"  # how U reaches shared memory: "async" (cp.async) or "registers"
     rounds: int = 4  # of the output transform; divides tk, and the shared memory of M
-    # Channels of a step in straight-line code. All 8 are best (350, not 369 us at (128, 28^2)),
-    # unless ptxas then sinks the next patch's loads to the end of the step, where their latency
-    # is bare: (512, 7^2) takes 502, 480 with 4; NCHW float16 at (64, 56^2) 451 and 400.
+    # Channels of a step in straight-line code: 350, not 369 us at (128, 28^2) with all 8; float16
+    # at (64, 56^2) takes 400, not 451 with 4, as ptxas then does not sink the next patch's loads.
     unroll: int = 8
     # Parts of C, on blockIdx.z: each computes its own output tiles, a second kernel sums them.
     split_c: int = 1
@@ -56,8 +51,11 @@ class FusedTile(RegisterTile):
     # while those of the step before are read.
     buffers: int = 1
     copy: int = 4  # words of U a thread copies at once
-    # Words of a load from shared memory to a thread's operands: so many neighbouring filters, and
-    # tiles, go to one thread. A narrower load of the same layout would not do: nvcc joins them.
+    # held_loads.py: patches are loaded before the arithmetic, and addresses of cp.async are an
+    # immediate apart. 447, not 500 us at (512, 7^2), but 372, not 368 at (64, 56^2), batch 128.
+    held: bool = False
+    near: bool = False
+    # Words of a load from shared memory to a thread's operands, which are neighbours.
     fragment: int = 4
     fragments: int = 1  # 2: a channel's operands are loaded during the arithmetic of the one before
     # How M goes through shared memory (winograd_fused_output.py; openCNN's output transform):
@@ -168,9 +166,8 @@ class Fused(FusedTile):
 class FusedF4(FusedTile):
     """F(4x4, 3x3): 12 warps, three a scheduler, with three of the 36 points each.
 
-    9 or 18 warps (a point a thread) would be two a scheduler and three on one, and ptxas gives a
-    thread what that one has: 168 or 96 registers. 12 have 168 too, for 96 accumulators, 12
-    operands and 36 words of the next patch.
+    9 or 18 warps would be three on one scheduler and two on others, with as few registers a thread:
+    168 or 96. 12 have 168 too, for 96 accumulators, 12 operands, 36 words of the next patch.
     """
 
     m = 4
@@ -190,6 +187,8 @@ def illegal(config: FusedTile, spec: ConvSpec, hw: Hardware) -> str | None:
         return reason
     if config.weights == "async" and not hw.has_async_copy:
         return f'weights="async" needs cp.async (sm_80 or newer), got {hw.arch}'
+    if config.held and spec.dtype != "float32":
+        return f"held: patches of float32 only, got {spec.dtype}"
     if config.shared_bytes > hw.shared_per_block:
         return f"{config.shared_bytes} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
     needed = config.accumulators + _other_registers(config)
@@ -259,6 +258,8 @@ def _bad_pipeline(config: FusedTile) -> str | None:
         return f'prefetch={config.prefetch!r} needs weights="registers": cp.async is a prefetch'
     if config.prefetch == "off" and config.buffers > 1:
         return 'buffers=2 needs a prefetch: with prefetch="off" nothing is written ahead'
+    if config.near and config.weights != "async":
+        return f'near=True needs weights="async", got {config.weights!r}'
     if config.fragments > 1 and config.unroll == 1:
         return "fragments=2 needs unroll > 1: the next channel is in the same straight-line code"
     if config.min_blocks < 0:

@@ -23,11 +23,16 @@ LADDER = (
 # the best of the ladder (H200, 2026-11-30).
 _ALSO_SPLIT = (Fused(bp=16, tk=8, lanes="ekkkp", rounds=2),)
 _OTHERS = (
-    Fused(bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1),  # 132 blocks: (64, 56^2), batch 1
+    Fused(bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1),
     Fused(bp=16, lanes="eekpk"),
     Fused(bk=32, lanes="eepkp"),
     Fused(tk=8, lanes="kpkkp", rounds=2),
     Fused(bk=16, bp=16, tk=8, lanes="eeekp", rounds=2),
+)
+# 132 blocks for (64, 56^2) at batch 1: 6.7 us, with held and near; 9.2 without (H200, 2026-11-30).
+_AS_MANY_AS_SMS = tuple(
+    Fused(bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1, bc=bc, held=True, near=True)
+    for bc in (16, 32)
 )
 # Blocks of the largest tile an SM that count as enough. With fewer, a smaller tile or parts of C.
 _FILL = 0.7
@@ -40,6 +45,9 @@ _SUM, _SUM_PART = 1.1, 0.01
 _STEP_CLOCKS = 3560  # of an SM
 # A step of 4 channels instead of 8 costs more than half: 1.1 to 1.2 times the whole (H200).
 _THIN_STEP = 1.17
+# Columns of a map from which patches are held only where C is in parts: at 28 and 56 columns,
+# batch 128, ptxas's order is 1 and 2 % faster, at 14 and 7 2 and 11 % slower (H200, 2026-11-30).
+_WIDE = 28
 # Over NCHW: 407 / 373 us at (64, 56^2) and 350 / 345 at (256, 14^2), batch 128; geometric mean.
 NHWC = 1.05
 # The kernel's start, and how much longer a step takes where rows are no multiple of 16 bytes: 247
@@ -89,15 +97,17 @@ def workspace(config: FusedTile, spec: ConvSpec) -> int:
 def configs(spec: ConvSpec, hw: Hardware) -> list[Fused]:
     """The legal configs worth trying, the default first."""
     assert isinstance(hw, Gpu)
-    out = [default(spec, hw)]
+    first = default(spec, hw)
+    out = [first]
     for tile in LADDER + _ALSO_SPLIT + _OTHERS:
         few = [] if tile in _OTHERS else _split(tile, spec, hw)[:2]
         out += [*few, *_variants(tile, spec, hw)]
     # 362, not 371 us with 8 at (64, 56^2), batch 128
-    out += [c for c in (replace(out[0], rounds=n) for n in (1, 8)) if illegal(c, spec, hw) is None]
-    if spec.layout == "CHWN":
-        out += [c for c in NAMED.values() if illegal(c, spec, hw) is None]
-    return list(dict.fromkeys(out))
+    out += [replace(first, rounds=n) for n in (1, 8)] + list(_AS_MANY_AS_SMS)
+    out += [replace(first, held=not first.held), replace(first, near=not first.near)]
+    out.append(replace(first, held=not first.held, near=not first.near))
+    out += NAMED.values() if spec.layout == "CHWN" else ()
+    return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None]
 
 
 def _split(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
@@ -131,16 +141,24 @@ def _work(config: FusedTile) -> float:
 def _variants(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
     """The legal ways to move data for one size of block and thread, best first.
 
-    On maps of odd width registers come first: (512, 7^2) at batch 128 takes 462 us with them, 502
-    with cp.async, behind which ptxas hides the patch's loads badly there; in parts, whose loops are
-    short, cp.async wins (12.8, not 13.9 us at batch 2; H200, 2026-11-30).
+    On maps of odd width whose patches are not held, registers come first: (512, 7^2) at batch 128
+    takes 460 us with them and 500 with cp.async, behind which ptxas hides the patch's loads badly
+    there; held it takes 447. In parts, whose loops are short, cp.async wins (H200, 2026-11-30).
     """
     out = []
-    odd = spec.ow % 2 and tile.split_c == 1
+    held = _is_held(tile, spec)
+    odd = spec.ow % 2 and tile.split_c == 1 and not held
     ways = ("registers", "async") if odd else ("async", "registers")
     for weights in ways:
+        near = held and weights == "async"  # 498, not 460 us with held and registers
         for bc, unroll in ((8, 8), (8, 4), (4, 4)):
-            config = replace(tile, weights=weights, bc=bc, unroll=unroll)
+            config = replace(tile, weights=weights, bc=bc, unroll=unroll, held=near, near=near)
             if illegal(config, spec, gpu) is None:
                 out.append(config)
     return out
+
+
+def _is_held(tile: Fused, spec: ConvSpec) -> bool:
+    """Whether patches are held by default; not measured in other layouts than NCHW."""
+    narrow = spec.ow < _WIDE or tile.split_c > 1
+    return narrow and spec.layout == "NCHW" and spec.dtype == "float32"

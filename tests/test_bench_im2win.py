@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from tvm_winograd.schedules.kernel import config_dict
 
 from tvm_winograd import ConvSpec, Epilogue
 from tvm_winograd.bench.provider import Bench
 from tvm_winograd.bench.rows import Store, read
 from tvm_winograd.gpu import gpu_for
+from tvm_winograd.logs import Row
+from tvm_winograd.select import kernels_of
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 SPEC = ConvSpec(n=1, c=4, h=8, w=8, k=8)
@@ -46,9 +49,44 @@ def test_every_candidate_can_be_compiled_elsewhere(bench) -> None:
     for spec in bench.layers(32):
         variants = {v.name: v for v in provider.variants(spec, Epilogue())}
         assert {"im2win", "im2col", "gemm", "direct"} <= set(variants)
-        assert sum(name.startswith("im2win") and "without" not in name for name in variants) <= 16
+        assert sum(name.startswith("im2win") and "without" not in name for name in variants) <= 24
         for variant in variants.values():
             assert pickle.loads(pickle.dumps(variant.build())).spec == spec
+
+
+@pytest.mark.parametrize("algorithm", ["im2win", "im2col"])
+def test_tables_and_further_candidates(bench, algorithm: str) -> None:
+    kernel = kernels_of(algorithm, H200)[0]
+    first, *others = kernel.configs(SPEC, H200)
+    row = Row(
+        "NVIDIA H200", "sm_90", SPEC.key(), "none", kernel.name, config_dict(others[1]), 12.0,
+        algorithm, 3e-7,
+    )  # fmt: skip
+
+    def found(most: int, *rows: Row) -> list:
+        named = bench.candidates(SPEC, H200, most, False, rows, "NVIDIA H200").items()
+        return [(name, c.config) for name, c in named if name.startswith(algorithm)]
+
+    assert found(1) == [(algorithm, first)]
+    with_row = [(algorithm, others[1]), (f"{algorithm} default", first)]
+    assert found(1, row) == with_row
+    assert found(2, row) == [*with_row, (f"{algorithm} 1", others[0])]
+    assert found(2) == [(algorithm, first), (f"{algorithm} 1", others[0])]
+
+
+def test_best_against_best_and_defaults_beside(bench, capsys) -> None:
+    times = {"im2win": 9.0, "im2win default": 12.0, "im2win 1": 8.0, "im2win without tiling": 1.0}
+    times |= {"im2col": 11.0, "im2col 1": 10.0}
+    rows = [
+        bench.Row(SPEC.key(), "none", "ours", name, "ok", "graph", "warm", us=us, tflops=1.0)
+        for name, us in times.items()
+    ]
+    bench.im2win_tables.print_times([SPEC], rows, ("im2col",))
+    bench.im2win_tables.print_summary([SPEC], rows)
+    out = capsys.readouterr().out
+    figures = [word for word in out.replace("(1.00)", " ").split() if "." in word]
+    assert figures[:6] == ["12.0", "11.0", "8.0", "10.0", "1.25", "1.25"], out
+    assert "1 of 1" in out
 
 
 def test_what_breaks_is_a_row(bench, monkeypatch, tmp_path, capsys) -> None:

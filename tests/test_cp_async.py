@@ -18,7 +18,7 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 
 PADDED = ConvSpec(n=2, c=8, h=9, w=9, k=16, stride=2)
 PLAIN = ConvSpec(n=2, c=8, h=8, w=8, k=16)
-OURS, TVMS = r"cp_async_guarded_c[ag]_\d+_\d+_\d+", r"ptx_cp_async_legacy\w*"
+OURS, TVMS = r"cp_async_(?:guarded|near)_c[ag]_\d+_\d+_\d+", r"ptx_cp_async_legacy\w*"
 
 
 def call(*arguments: Any) -> tuple[str, list[Any], str]:

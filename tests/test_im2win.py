@@ -277,3 +277,19 @@ def test_every_config_is_legal_and_survives_a_log() -> None:
             for config in configs:
                 assert KERNEL.illegal(config, spec, gpu) is None
                 assert KERNEL.make_config(config_dict(config)) == config
+
+
+# bk, bh, bw, tk, th, tw of the fastest of a wide scan at batch 32 (H200, 2026-11-30)
+FASTEST = {"6": (32, 16, 10, 4, 1, 10), "10": (128, 16, 4, 8, 2, 4), "12": (128, 8, 5, 8, 1, 5)}
+
+
+@pytest.mark.parametrize(("name", "fastest"), FASTEST.items())
+def test_candidates_have_the_fastest_tiles(name: str, fastest: tuple[int, ...]) -> None:
+    configs = KERNEL.configs(dataclasses.replace(LAYERS[name], n=32), SM90)
+    assert fastest in {(c.bk, c.bh, c.bw, c.tk, c.th, c.tw) for c in configs}
+
+
+def test_sums_of_parts_are_stored_in_vectors() -> None:
+    spec = ConvSpec(n=32, c=256, h=14, w=14, k=256, padding=0)  # 140 us against 156
+    config = default(spec, SM90)
+    assert config.parts > 1 and config.tw % 4 == 0 and config.store == "direct"

@@ -70,15 +70,30 @@ def test_shared_bytes_covers_the_launch(config: FusedF4) -> None:
     assert 0 <= config.shared_bytes - asked <= 4 * config.bc * 4
 
 
-def test_default_compiles_without_spills() -> None:
-    """On every GPU since sm_80; three warps a scheduler leave a thread 168 registers."""
+def test_default_hardly_spills() -> None:
+    """On every GPU since sm_80, but for 16 bytes at most; three warps a scheduler leave a thread
+    168 registers."""
     for arch in ("sm_80", "sm_86", "sm_90"):
         config = f4.default(RESNET, gpu_for(arch))
         done = compiled(F4, RESNET, config, arch)
         assert done.kind == "cubin"
         (kernel,) = resources(done.binary, done.log)
-        assert (kernel.local_bytes, kernel.spill_stores, kernel.spill_loads) == (0, 0, 0)
+        assert max(kernel.spill_stores, kernel.spill_loads) <= 16
         assert kernel.registers <= 168 and kernel.max_threads == config.threads == 384
+
+
+def test_default_holds_patches_and_loads_operands_ahead() -> None:
+    """In NCHW float32, as measured on an H200; not held, and one fragment, are tried."""
+    first, *others = F4.configs(RESNET, SM90)
+    held = dataclasses.replace(WIDE, held=True, fragments=2)
+    assert first == held
+    assert dataclasses.replace(WIDE, held=True, fragments=1) in others
+    assert dataclasses.replace(WIDE, fragments=2) in others
+    done = compiled(F4, RESNET, first, "sm_90")
+    (kernel,) = resources(done.binary, done.log)
+    assert kernel.registers <= 168 and kernel.spill_stores <= 24
+    for other in (dict(layout="NHWC"), dict(dtype="float16")):
+        assert not f4.default(dataclasses.replace(RESNET, **other), SM90).held
 
 
 def test_threads_without_a_patch_neither_load_nor_transform() -> None:
@@ -110,10 +125,9 @@ def test_default_comes_first_and_every_config_is_legal() -> None:
             gpu = gpu_for(arch)
             configs = F4.configs(spec, gpu)
             assert configs[0] == f4.default(spec, gpu)
-            assert 3 <= len(set(configs)) == len(configs) <= 18
+            assert 3 <= len(set(configs)) == len(configs) <= 20
             assert all(F4.illegal(c, spec, gpu) is None for c in configs)
     assert 6 <= len(F4.configs(RESNET, SM90)) <= 14
-    assert F4.configs(RESNET, SM90)[0] == WIDE
 
 
 def test_small_batches_split_the_channels() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import cp_async, libraries
+from . import cp_async, held_loads, libraries
 from .cubin import device_blobs
 from .errors import BuildError, as_build_error
 from .gpu import Gpu, Hardware, make_target
@@ -94,6 +94,7 @@ def ensure_cuda_codegen(compiler: str = "nvrtc") -> None:
         )
     install_callback()
     cp_async.install()
+    held_loads.install()
 
 
 def build(
@@ -197,11 +198,13 @@ def _compile(mod: Any, hardware: Hardware, config: dict[str, Any]) -> Any:
     import tvm
 
     target: Any = make_target(hardware)
+    lowering = held_loads.PIPELINE if isinstance(hardware, Gpu) else "default"
     context = tvm.transform.PassContext(opt_level=3, config=config, disabled_pass=[_HEXAGON_PASS])
     with as_build_error(f"TVM could not compile for {hardware.arch}"), target, context:
         if isinstance(mod, Plan):
-            return tvm.compile(mod.mod, target=target, relax_pipeline=tvm.transform.Sequential([]))
-        return tvm.compile(mod, target=target)
+            relax_pipeline = tvm.transform.Sequential([])
+            return tvm.compile(mod.mod, target, relax_pipeline, tir_pipeline=lowering)
+        return tvm.compile(mod, target=target, tir_pipeline=lowering)
 
 
 def _has_relax(mod: Any) -> bool:
