@@ -13,6 +13,9 @@ WARP = 32
 # What a kernel with cp.async needs in its PassContext. TVM's storage rewrite turns a buffer of
 # 16-byte accesses into one of float4, which its async copies do not understand.
 ASYNC_COPY = {"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True}
+# Marks of a loop, which TVM keeps to the end (held_loads.py): its loads to registers stay where
+# they are; addresses of its cp.async are an immediate apart.
+HELD, NEAR = "pragma_held_loads", "pragma_near_copies"
 # Elements of 4 bytes that cp.async reaches: TVM's code for it turns an index into bytes as an int,
 # so that a workspace of 2.4 GB was read outside (illegal addresses, H200).
 MOST_COPIED = 2**29

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm_winograd import held_loads
 from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import split, winograd
@@ -88,7 +87,7 @@ def schedule(sch: Schedule, config: FusedTile, gpu: Gpu) -> None:
     for block in weights:
         turn = blocks.deal(sch, blocks.move(sch, block, step), config.warps, vector=config.copy)
         if config.near:
-            sch.annotate(turn, held_loads.NEAR, 1)
+            sch.annotate(turn, blocks.NEAR, 1)
     sch.decompose_reduction(sch.get_sblock("wino_M"), step)
     _pipeline(sch, config, step, product)
 
@@ -144,7 +143,7 @@ def _input_transform(sch: Schedule, config: FusedTile, layout: str, step: Loop) 
     p, p2 = sch.split(p, [None, config.fragment])
     turn = _deal_patches(sch, config, layout, c, [p], p2, [a, b])
     if config.held:
-        sch.annotate(turn, held_loads.HELD, 1)
+        sch.annotate(turn, blocks.HELD, 1)
     blocks.unroll(sch, a, b)
     sch.set_scope(d, 0, "local")
 

@@ -39,6 +39,7 @@ ROOMS = [
         "build",
         [
             "cp_async",
+            "held_loads",
             "nvrtc",
             "cubin",
             "plan",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cuda_kernels import SM90, check, compiled
-from tvm_winograd.schedules import winograd_fused
+from tvm_winograd.schedules import blocks, winograd_fused
 from tvm_winograd.schedules.winograd_fused import Fused, FusedF4
 
 from tvm_winograd import held_loads, nvrtc
@@ -77,7 +77,7 @@ def test_addresses_are_those_of_the_loads() -> None:
     indices = [i * 7 + j, i * 7 + j + 57, (i * 7 + j) - 3, i * 9, i * 9 + 1, j + i * 7]
     stores = [tirx.BufferStore(y, x[index], [n]) for n, index in enumerate(indices)]
     stores[1] = tirx.BufferStore(y, tirx.if_then_else(i < 3, x[indices[1]], 0.0), [1])
-    func = tirx.PrimFunc([x, y, i, j], region(held_loads.HELD, *stores))
+    func = tirx.PrimFunc([x, y, i, j], region(blocks.HELD, *stores))
     made = held_loads.replaced(func).body.seq
     assert [store.value.args[0].value for store in made] == [
         "load_held", "load_held_if", *["load_held"] * 4,

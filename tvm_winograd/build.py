@@ -202,8 +202,8 @@ def _compile(mod: Any, hardware: Hardware, config: dict[str, Any]) -> Any:
     context = tvm.transform.PassContext(opt_level=3, config=config, disabled_pass=[_HEXAGON_PASS])
     with as_build_error(f"TVM could not compile for {hardware.arch}"), target, context:
         if isinstance(mod, Plan):
-            relax_pipeline = tvm.transform.Sequential([])
-            return tvm.compile(mod.mod, target, relax_pipeline, tir_pipeline=lowering)
+            done = tvm.transform.Sequential([])
+            return tvm.compile(mod.mod, target, relax_pipeline=done, tir_pipeline=lowering)
         return tvm.compile(mod, target=target, tir_pipeline=lowering)
 
 

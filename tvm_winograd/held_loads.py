@@ -1,4 +1,4 @@
-"""Loads and copies that a schedule marks, as inline assembly in CUDA code.
+"""Loads and copies that a schedule marks (`blocks.HELD`, `NEAR`), as inline assembly in CUDA code.
 
 HELD: loads to registers that stay where the schedule puts them. The fused Winograd kernels load the
 next step's patch before they multiply. Through `__restrict__` pointers these load constants, which
@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm_winograd.schedules.blocks import HELD, NEAR
+
 from . import cp_async
 
 PIPELINE = "tvm_winograd"  # of TVM's lowering passes, with `replaced` behind them
-# Annotations of a loop, which TVM keeps to the end.
-HELD, NEAR = "pragma_held_loads", "pragma_near_copies"
 _WORD = 4  # bytes
 _LOAD = "load_held"
 _LOAD_IF = "load_held_if"
