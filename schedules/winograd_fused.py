@@ -30,8 +30,9 @@ from . import winograd_fused_output as output
 from .blocks import Block, Loop, Schedule
 from .kernel import Kernel
 from .register_tile import next_power
-from .winograd_fused_config import V_PAD, Fused, FusedF4, FusedTile, illegal
+from .winograd_fused_config import V_PAD, Fused, FusedF4, FusedTile
 from .winograd_fused_default import configs, default, portable, seconds, workspace
+from .winograd_fused_legal import illegal
 from .winograd_fused_named import NAMED
 
 __all__ = [
@@ -185,7 +186,9 @@ def _pipeline(sch: Schedule, config: FusedTile, step: Loop, product: Loop) -> No
         blocks.pipeline(sch, product, [0, 0, 1], [0, 1, 2])
     multiply = config.buffers  # the stage: one later, and operands are written ahead
     if config.weights == "async":
-        blocks.pipeline(sch, step, [0, 1, 0, multiply], [1, 0, 2, 3], copies_async=True)
+        late = config.stages - 2
+        stage = [late, late + 1, 0, late + multiply]
+        blocks.pipeline(sch, step, stage, [1, 0, 2, 3], copies_async=True)
     elif config.prefetch != "off":
         order = [2, 0, 3, 1, 4] if config.prefetch == "before" else [3, 0, 4, 1, 2]
         blocks.pipeline(sch, step, [0, 1, 0, 1, multiply], order)

@@ -1,12 +1,10 @@
-"""The fused Winograd kernel's config: sizes, what they cost, whether they are legal."""
+"""The fused Winograd kernel's config: sizes, and what they cost; winograd_fused_legal.py judges."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tvm_winograd.gpu import Gpu, Hardware
-from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
@@ -30,14 +28,16 @@ class FusedTile(RegisterTile):
     bc: int = 8  # channels a step
     tk: int = 16  # filters a thread
     tp: int = 8  # output tiles a thread
+    overlap: bool = False  # the last block of tiles starts early enough to need no guards
     # What the lane bits count, high to low: (e)ps/nu, (k) filters, (p) tiles. U's address ignores
     # the p bits, V's the k bits: with bit 0 a p and bit 1 a k a 16-byte shared load takes two
     # wavefronts instead of four (428 -> 392 us at (128, 256, 14^2), H200, 2026-11-30).
     lanes: str = "epkkp"
     weights: str = "async"  # how U reaches shared memory: "async" (cp.async) or "registers"
     rounds: int = 4  # of the output transform; divides tk, and the shared memory of M
-    # Channels of a step in straight-line code: 350, not 369 us at (128, 28^2) with all 8; float16
-    # at (64, 56^2) takes 400, not 451 with 4, as ptxas then does not sink the next patch's loads.
+    # Channels of a step in straight-line code. All 8 are best (350, not 369 us at (128, 28^2)),
+    # unless ptxas then sinks the next patch's loads to the end of the step, where their latency
+    # is bare: NCHW float16 at (64, 56^2) takes 451, 400 with 4.
     unroll: int = 8
     # Parts of C, on blockIdx.z: each computes its own output tiles, a second kernel sums them.
     split_c: int = 1
@@ -47,9 +47,10 @@ class FusedTile(RegisterTile):
     # Where the next step's global loads stand: "before" this step's arithmetic, "after" it
     # (openCNN's algorithm 1; the compiler may move them), or "off": in the next step.
     prefetch: str = "before"
-    # Of V in shared memory; U has as many, one more with cp.async. 2: a step's operands are written
-    # while those of the step before are read.
+    # Of V in shared memory; U has as many, with cp.async `stages` - 1 more. 2: a step's operands
+    # are written while those of the step before are read.
     buffers: int = 1
+    stages: int = 2  # of cp.async: U is copied one step fewer ahead
     copy: int = 4  # words of U a thread copies at once
     # held_loads.py: patches are loaded before the arithmetic, and addresses of cp.async are an
     # immediate apart. 447, not 500 us at (512, 7^2), but 372, not 368 at (64, 56^2), batch 128.
@@ -136,7 +137,7 @@ class FusedTile(RegisterTile):
     @property
     def shared_bytes(self) -> int:
         """Of the kernel: U and V of the main loop, or M's rounds, which take their place."""
-        u_buffers = self.buffers + (self.weights == "async")
+        u_buffers = self.buffers + (self.stages - 1) * (self.weights == "async")
         u = u_buffers * self.bc * self.all_points * self.bk
         v = self.buffers * self.bc * (self.all_points * self.bp + V_PAD)
         filters = self.bk // self.rounds
@@ -152,7 +153,8 @@ class FusedTile(RegisterTile):
         width = self.fragment
         k_tile = (self.tk // width, self.lane_k, width)
         p_tile = (self.tp // width, self.lane_p, width)
-        return winograd.Tiling(self.m, k_tile, p_tile, self.bc * self.split_c, channel_outer=True)
+        c_tile = self.bc * self.split_c
+        return winograd.Tiling(self.m, k_tile, p_tile, c_tile, overlap=self.overlap)
 
 
 @dataclass(frozen=True)
@@ -177,124 +179,3 @@ class FusedF4(FusedTile):
     points: int = 3
     rounds: int = 2
     min_blocks: int = 1  # not said, ptxas spills two registers with tk=8
-
-
-def illegal(config: FusedTile, spec: ConvSpec, hw: Hardware) -> str | None:
-    """None, or why `config` cannot run `spec` on `hw`."""
-    if not isinstance(hw, Gpu):
-        return f"a CUDA kernel, got a {hw.kind} target"
-    if reason := _malformed(config) or _bad_output(config, spec.layout):
-        return reason
-    if config.weights == "async" and not hw.has_async_copy:
-        return f'weights="async" needs cp.async (sm_80 or newer), got {hw.arch}'
-    if config.held and spec.dtype != "float32":
-        return f"held: patches of float32 only, got {spec.dtype}"
-    if config.shared_bytes > hw.shared_per_block:
-        return f"{config.shared_bytes} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
-    needed = config.accumulators + _other_registers(config)
-    threads = config.threads * max(1, config.min_blocks)
-    # of the fullest scheduler
-    each = ceil_div(threads, SCHEDULERS * hw.warp) * SCHEDULERS * hw.warp
-    available = min(hw.max_registers, hw.registers_per_sm // each)
-    if needed > available:
-        return f"about {needed} registers a thread; {threads} threads may have {available}"
-    z = winograd.sizes(spec, config.tiling)
-    if z.kb > 65535:
-        return f"{z.kb} blocks of filters; a grid has at most 65535"
-    u = config.all_points * z.c_pad * z.kb * z.bk
-    tiles = config.split_c * z.kb * z.bk * z.pb * z.bp * config.m**2
-    if reason := blocks.too_large(max(u, tiles), u if config.weights == "async" else 0):
-        return reason
-    return _bad_steps(config, spec)
-
-
-def _bad_steps(config: FusedTile, spec: ConvSpec) -> str | None:
-    """None, or why C of `spec` cannot be split, and walked through, like that."""
-    if config.split_c > config.max_parts:
-        return f"split_c={config.split_c}: a thread sums at most {config.max_parts} parts"
-    if config.tiles > 1 and config.split_c > 1:
-        return f"tiles={config.tiles}: with split_c a thread stores one tile, 16 bytes, at once"
-    steps = ceil_div(spec.c, config.bc)
-    if (config.split_c - 1) * (each := ceil_div(steps, config.split_c)) >= steps:
-        return f"split_c={config.split_c}: {steps} steps of {config.bc} channels leave a part empty"
-    if each == 1 and config.buffers > 1 and config.weights == "async":  # no TVM pass takes it
-        return f"buffers={config.buffers}: one step of {config.bc} channels has none ahead of it"
-    return None
-
-
-def _malformed(config: FusedTile) -> str | None:
-    """None, or why the sizes of `config` do not fit each other, whatever the GPU."""
-    if reason := config.malformed_tile("bc", "rounds", "unroll", "split_c"):
-        return reason
-    allowed = [n for n in (1, 2, 3, 4, 6) if config.all_points % n == 0]
-    if config.points not in allowed:
-        return f"points={config.points}: {', '.join(map(str, allowed))} (eps, nu) a thread"
-    if config.bc % config.patches:
-        return f"bc={config.bc}: channels for {config.patches} turns of a step's patches"
-    want = [config.lane_e, config.lane_k, config.lane_p]
-    if [2 ** config.lanes.count(ch) for ch in "ekp"] != want or len(config.lanes) != 5:
-        return f"lanes={config.lanes!r}: 5 bits for e, k, p = {want[0]}, {want[1]}, {want[2]}"
-    for name in ("copy", "fragment", "stores"):
-        if (words := getattr(config, name)) not in (1, 2, 4):
-            return f"{name}={words}: 1, 2 or 4 words"
-    if config.bc * config.all_points * config.bk % (config.copy * config.threads):
-        return f"bc={config.bc}: {config.threads} threads cannot share a step's weights evenly"
-    if config.bc % config.unroll:
-        return f"unroll={config.unroll} does not divide bc={config.bc}"
-    for name in ("buffers", "fragments", "m_buffers"):
-        if (count := getattr(config, name)) not in (1, 2):
-            return f"{name}={count}: 1 or 2 buffers"
-    return _bad_pipeline(config)
-
-
-def _bad_pipeline(config: FusedTile) -> str | None:
-    if config.weights not in ("async", "registers"):
-        return f'weights={config.weights!r}: "async" or "registers"'
-    if config.weights == "registers" and config.m > 2:
-        return 'weights="registers": a thread\'s share of 36 points is no array; F(4x4) has "async"'
-    if config.prefetch not in PREFETCH:
-        return f"prefetch={config.prefetch!r}: there are {', '.join(PREFETCH)}"
-    if config.prefetch != "before" and config.weights == "async":
-        return f'prefetch={config.prefetch!r} needs weights="registers": cp.async is a prefetch'
-    if config.prefetch == "off" and config.buffers > 1:
-        return 'buffers=2 needs a prefetch: with prefetch="off" nothing is written ahead'
-    if config.near and config.weights != "async":
-        return f'near=True needs weights="async", got {config.weights!r}'
-    if config.fragments > 1 and config.unroll == 1:
-        return "fragments=2 needs unroll > 1: the next channel is in the same straight-line code"
-    if config.min_blocks < 0:
-        return f"min_blocks={config.min_blocks}: 0 (not said) or more blocks"
-    return None
-
-
-def _bad_output(config: FusedTile, layout: str) -> str | None:
-    """None, or why M cannot go through shared memory like that."""
-    outer, width = config.tk // config.fragment, config.fragment
-    if outer % config.rounds and (config.rounds % outer or width % (config.rounds // outer)):
-        return f"rounds={config.rounds} does not divide {outer} x {width} filters a thread"
-    if config.stores > config.fragment:
-        return f"stores={config.stores}: a thread has {config.fragment} neighbours (fragment)"
-    if config.tiles not in (1, 2) or config.loads not in (1, 2) or config.loads > config.tiles:
-        return f"tiles={config.tiles}, loads={config.loads}: 1 or 2, and no wider load than tiles"
-    if config.loads > config.stores:
-        return f"loads={config.loads}: neighbours lie apart with stores={config.stores}"
-    pairs = (config.stores, config.fragment) == (2, 4) and config.lane_k % config.beside == 0
-    if config.every_second and not pairs:
-        return (
-            f"tiles=2, loads=1: needs stores=2 of fragment=4 (every second tile) and a multiple of "
-            f"{config.beside} lanes along filters, got {config.lane_k}"
-        )
-    if layout == "NHWC" and (config.relaid or config.fragment < 4):
-        return "fragment < 4, stores < 4 and compact are for lanes along tiles, not NHWC"
-    if config.compact and config.bp < blocks.WARP:
-        return f"compact: a row of M must fill {blocks.WARP} banks, got bp={config.bp}"
-    return None
-
-
-def _other_registers(config: FusedTile) -> int:
-    """Beside the accumulators: fragments, data in flight, addresses (ptxas, sm_75 to sm_120)."""
-    patches = config.patches * config.all_points
-    weights = ceil_div(config.bc * config.all_points * config.bk, config.threads)
-    in_flight = patches + (weights if config.weights == "registers" else 0)
-    operands = (1 if config.by_point else config.points) * (config.tk + config.tp)
-    return operands + in_flight + 24

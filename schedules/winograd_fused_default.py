@@ -9,7 +9,8 @@ from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
-from .winograd_fused_config import Fused, FusedTile, illegal
+from .winograd_fused_config import Fused, FusedTile
+from .winograd_fused_legal import illegal
 from .winograd_fused_named import NAMED
 
 # Largest reuse first: what the default chooses from.
@@ -29,11 +30,18 @@ _OTHERS = (
     Fused(tk=8, lanes="kpkkp", rounds=2),
     Fused(bk=16, bp=16, tk=8, lanes="eeekp", rounds=2),
 )
-# 132 blocks for (64, 56^2) at batch 1: 6.7 us, with held and near; 9.2 without (H200, 2026-11-30).
+# 132 blocks for (64, 56^2) at batch 1: 6.7 us without `overlap`, 9.2 without held and near either
+# (H200, 2026-11-30). With it bias and residual are loaded before the last barrier, not tile by tile
+# behind guards: not measured yet.
 _AS_MANY_AS_SMS = tuple(
-    Fused(bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1, bc=bc, held=True, near=True)
-    for bc in (16, 32)
-)
+    Fused(
+        bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1, bc=bc, held=True, near=True,
+        min_blocks=1, overlap=overlap, stages=stages,
+    )
+    for bc, stages in ((8, 2), (8, 3), (16, 2), (16, 3), (32, 2))
+    for overlap in (True, False)
+)  # fmt: skip
+_ALMOST = 0.9  # of the SMs have one of these blocks, or they are not worth trying
 # Blocks of the largest tile an SM that count as enough. With fewer, a smaller tile or parts of C.
 _FILL = 0.7
 # What time is made of on an H200 (1.98 GHz, driver 580, 2026-11-30; 250 points of tile and parts at
@@ -69,10 +77,8 @@ def default(spec: ConvSpec, gpu: Gpu) -> Fused:
     without 17, 27, 51 and 46. The best point of each is 3 % faster (geometric mean, batch 1 to 8).
     """
     largest = _variants(LADDER[0], spec, gpu)
-    if largest:
-        z = winograd.sizes(spec, largest[0].tiling)
-        if z.kb * z.pb >= _FILL * gpu.sms:
-            return min(largest, key=lambda c: cost(c, spec, gpu))  # few channels: thin steps
+    if largest and _blocks(largest[0], spec) >= _FILL * gpu.sms:
+        return min(largest, key=lambda c: cost(c, spec, gpu))  # few channels: thin steps
     best = [found for tile in LADDER for found in _split(tile, spec, gpu)[:1]]
     return min(best, key=lambda c: cost(c, spec, gpu), default=portable(spec))
 
@@ -103,11 +109,17 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Fused]:
         few = [] if tile in _OTHERS else _split(tile, spec, hw)[:2]
         out += [*few, *_variants(tile, spec, hw)]
     # 362, not 371 us with 8 at (64, 56^2), batch 128
-    out += [replace(first, rounds=n) for n in (1, 8)] + list(_AS_MANY_AS_SMS)
+    out += [replace(first, rounds=n) for n in (1, 8)]
+    out += [c for c in _AS_MANY_AS_SMS if _ALMOST * hw.sms <= _blocks(c, spec) <= hw.sms]
     out += [replace(first, held=not first.held), replace(first, near=not first.near)]
     out.append(replace(first, held=not first.held, near=not first.near))
     out += NAMED.values() if spec.layout == "CHWN" else ()
     return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None]
+
+
+def _blocks(config: Fused, spec: ConvSpec) -> int:
+    z = winograd.sizes(spec, config.tiling)
+    return z.kb * z.pb
 
 
 def _split(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:

@@ -15,8 +15,9 @@ from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
 from . import product_time
-from .winograd_fused_config import FusedF4, illegal
+from .winograd_fused_config import FusedF4
 from .winograd_fused_default import NHWC
+from .winograd_fused_legal import illegal
 
 # The default is the cheapest of these; equal ones in this order. us at (64, 56^2), (128, 28^2),
 # (256, 14^2) and (512, 7^2), batch 128, not held:

@@ -39,6 +39,9 @@ ONE_AT_A_TIME = [
     Fused(tiles=2, stores=2),
     Fused(tiles=2, stores=2, bp=16, lanes="eekpk"),  # four filters side by side
     Fused(m_buffers=2),
+    Fused(overlap=True),
+    Fused(stages=3),
+    Fused(stages=3, held=True, near=True, overlap=True),
     SMALL,
     replace(REGISTERS, buffers=2),
     replace(REGISTERS, copy=1),
@@ -77,6 +80,11 @@ def test_opencnn_where_nothing_is_guarded() -> None:
         (replace(RAGGED, c=35), Fused(stores=2, compact=True, rounds=8, split_c=3)),
         (replace(RAGGED, c=35), replace(SMALL, split_c=2)),
         (RAGGED, TWELVE),
+        (RAGGED, replace(TWELVE, overlap=True)),
+        (replace(RAGGED, layout="NHWC"), replace(TWELVE, overlap=True)),
+        (CHWN, Fused(overlap=True, tiles=2, loads=2)),
+        (replace(RAGGED, c=35), Fused(overlap=True, split_c=3)),
+        (replace(RAGGED, n=1, h=3, w=4), Fused(overlap=True)),  # fewer tiles than a block
         (replace(RAGGED, layout="NHWC"), TWELVE),
         (replace(RAGGED, c=35), replace(TWELVE, bk=64, tk=8, rounds=2, split_c=2)),
         (RAGGED, replace(TWELVE, bp=24, tk=8, lanes="eekkp", weights="registers")),

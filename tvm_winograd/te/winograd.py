@@ -50,6 +50,9 @@ class Tiling:
     p_tile: tuple[int, ...] = (1,)  # output tiles of one block, outermost first
     c_tile: int = 1  # C is padded to a multiple of this
     channel_outer: bool = True
+    # The last block starts early enough to have tiles for all its places, which it shares with the
+    # one before: both compute and store them, bit by bit the same. For `tiled_prim_func` only.
+    overlap: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,18 @@ def tile_position(spec: ConvSpec, z: Sizes, p: Expr) -> tuple[Expr, Expr, Expr]:
     if spec.layout == "CHWN":
         return p % spec.n, p // spec.n // z.cols, p // spec.n % z.cols
     return p // (z.rows * z.cols), p // z.cols % z.rows, p % z.cols
+
+
+def _whole(tiling: Tiling, z: Sizes) -> bool:
+    """Whether every block has tiles for all its places."""
+    return z.p == z.pb * z.bp or (tiling.overlap and z.p > z.bp)
+
+
+def _tile_of(tiling: Tiling, z: Sizes, p: Expr) -> Expr:
+    """The output tile at place p of the tile-shaped layouts."""
+    if z.p == z.pb * z.bp or not _whole(tiling, z):
+        return p
+    return tirx.min(p // z.bp * z.bp, z.p - z.bp) + p % z.bp
 
 
 def applies(spec: ConvSpec) -> str | None:
@@ -161,6 +176,7 @@ def conv(
     Raises:
         UnsupportedError: `applies(spec)` gives a reason.
     """
+    assert not tiling.overlap, "a tile would have two places"
     z, y = sizes(spec, tiling), _tiles(data, u, spec, tiling)
 
     def value(n: Expr, k: Expr, h: Expr, w: Expr) -> Expr:
@@ -197,9 +213,9 @@ def tiled_prim_func(
         *kp, i, j = index
         k = kp[0] * z.bk + mixed_radix(tiling.k_tile, kp[1:nk])
         p = kp[nk] * z.bp + mixed_radix(tiling.p_tile, kp[nk + 1 :])
-        n, row, col = tile_position(spec, z, p)
+        n, row, col = tile_position(spec, z, _tile_of(tiling, z, p))
         h, w = row * m + i, col * m + j
-        guards = [k < spec.k] * (z.kb * z.bk != spec.k) + [p < z.p] * (z.pb * z.bp != z.p)
+        guards = [k < spec.k] * (z.kb * z.bk != spec.k) + [p < z.p] * (not _whole(tiling, z))
         guards += [h < spec.oh] * (z.rows * m != spec.oh) + [w < spec.ow] * (z.cols * m != spec.ow)
         return (n, k, h, w), guards
 
@@ -222,9 +238,9 @@ def input_transform(
     patch = (z.c_pad, z.pb * z.bp, t.alpha, t.alpha)
 
     def load(c: Expr, p: Expr, a: Expr, b: Expr) -> Expr:
-        n, row, col = tile_position(spec, z, p)
+        n, row, col = tile_position(spec, z, _tile_of(tiling, z, p))
         h, w = row * t.m, col * t.m
-        guards = [p < z.p] * (z.p != z.pb * z.bp) + [c < spec.c] * (z.c_pad != spec.c)
+        guards = [p < z.p] * (not _whole(tiling, z)) + [c < spec.c] * (z.c_pad != spec.c)
         return common.padded(data, spec, n, c, h + a - top, w + b - left, *guards)
 
     d = te.compute(patch, load, name="wino_D")
