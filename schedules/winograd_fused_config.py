@@ -28,7 +28,9 @@ class FusedTile(RegisterTile):
     bc: int = 8  # channels a step
     tk: int = 16  # filters a thread
     tp: int = 8  # output tiles a thread
-    overlap: bool = False  # the last block of tiles starts early enough to need no guards
+    # The last block of tiles starts early enough to be whole: it shares some with the one before,
+    # both store them, bit by bit the same, and neither loads nor stores need guards.
+    overlap: bool = False
     # What the lane bits count, high to low: (e)ps/nu, (k) filters, (p) tiles. U's address ignores
     # the p bits, V's the k bits: with bit 0 a p and bit 1 a k a 16-byte shared load takes two
     # wavefronts instead of four (428 -> 392 us at (128, 256, 14^2), H200, 2026-11-30).

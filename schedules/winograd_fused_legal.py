@@ -50,8 +50,8 @@ def _bad_steps(config: FusedTile, spec: ConvSpec) -> str | None:
     if (config.split_c - 1) * (each := ceil_div(steps, config.split_c)) >= steps:
         return f"split_c={config.split_c}: {steps} steps of {config.bc} channels leave a part empty"
     ahead = config.buffers + config.stages - 2  # steps; no TVM pass takes more than there are
-    if each <= ahead and config.weights == "async":
-        return f"{each} steps of {config.bc} channels; buffers and stages are {ahead} ahead"
+    if each < ahead and config.weights == "async":
+        return f"{ahead} steps ahead (buffers, stages), but {each} of {config.bc} channels in all"
     return None
 
 

@@ -97,4 +97,4 @@ def test_what_cannot_be_held_is_refused() -> None:
     half = replace(SPEC, dtype="float16")
     assert "float32 only, got float16" in str(illegal(replace(F2, held=True), half, SM90))
     registers = replace(F2, near=True, weights="registers")
-    assert 'near=True needs weights="async"' in str(illegal(registers, SPEC, SM90))
+    assert 'near and stages need weights="async"' in str(illegal(registers, SPEC, SM90))

@@ -20,6 +20,7 @@ from . import cp_async
 
 PIPELINE = "tvm_winograd"  # of TVM's lowering passes, with `replaced` behind them
 _WORD = 4  # bytes
+_NEAR = 2**27  # elements, of at most 16 bytes: fewer are an immediate of 32 bits in bytes
 _LOAD = "load_held"
 _LOAD_IF = "load_held_if"
 _SOURCES = {
@@ -135,8 +136,8 @@ class _Copies:
 
 
 def _distance(index: Any, first: Any) -> int | None:
-    """`index - first`, if that is one number whatever the thread."""
+    """`index - first`, if that is one number whatever the thread, and an immediate holds it."""
     from tvm.sym import Analyzer
 
-    apart = Analyzer().simplify(index - first)
-    return int(apart) if hasattr(apart, "value") else None
+    apart = getattr(Analyzer().simplify(index - first), "value", None)
+    return None if apart is None or abs(int(apart)) >= _NEAR else int(apart)

@@ -82,7 +82,7 @@ def kernel_bars(plt: Any, head: str, shares: Sequence[KernelRow]) -> Any:
     axes.margins(x=0.08)
     axes.set_xlabel("microseconds in one run")
     axes.set_title(f"Kernels of {head}: {sum(row.us for row in shares):.0f} us", fontsize=10)
-    axes.legend(fontsize=8, loc="lower right")
+    axes.legend(fontsize=8, loc="center right")
     return figure
 
 

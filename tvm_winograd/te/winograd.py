@@ -50,9 +50,7 @@ class Tiling:
     p_tile: tuple[int, ...] = (1,)  # output tiles of one block, outermost first
     c_tile: int = 1  # C is padded to a multiple of this
     channel_outer: bool = True
-    # The last block starts early enough to have tiles for all its places, which it shares with the
-    # one before: both compute and store them, bit by bit the same. For `tiled_prim_func` only.
-    overlap: bool = False
+    overlap: bool = False  # the last two blocks share tiles; for `tiled_prim_func` only
 
 
 @dataclass(frozen=True)
@@ -67,13 +65,15 @@ class Sizes:
     pb: int
     bk: int
     bp: int
+    whole: bool  # every place of a block has a tile
 
 
 def sizes(spec: ConvSpec, tiling: Tiling) -> Sizes:
     rows, cols = ceil_div(spec.oh, tiling.m), ceil_div(spec.ow, tiling.m)
     bk, bp, p = product(tiling.k_tile), product(tiling.p_tile), spec.n * rows * cols
     c_pad = ceil_div(spec.c, tiling.c_tile) * tiling.c_tile
-    return Sizes(rows, cols, p, c_pad, ceil_div(spec.k, bk), ceil_div(p, bp), bk, bp)
+    whole = p % bp == 0 or (tiling.overlap and p > bp)
+    return Sizes(rows, cols, p, c_pad, ceil_div(spec.k, bk), ceil_div(p, bp), bk, bp, whole)
 
 
 def tile_index(spec: ConvSpec, z: Sizes, n: Expr, row: Expr, col: Expr) -> Expr:
@@ -90,16 +90,10 @@ def tile_position(spec: ConvSpec, z: Sizes, p: Expr) -> tuple[Expr, Expr, Expr]:
     return p // (z.rows * z.cols), p // z.cols % z.rows, p % z.cols
 
 
-def _whole(tiling: Tiling, z: Sizes) -> bool:
-    """Whether every block has tiles for all its places."""
-    return z.p == z.pb * z.bp or (tiling.overlap and z.p > z.bp)
-
-
-def _tile_of(tiling: Tiling, z: Sizes, p: Expr) -> Expr:
+def _tile_of(z: Sizes, p: Expr) -> Expr:
     """The output tile at place p of the tile-shaped layouts."""
-    if z.p == z.pb * z.bp or not _whole(tiling, z):
-        return p
-    return tirx.min(p // z.bp * z.bp, z.p - z.bp) + p % z.bp
+    shared = z.whole and z.p % z.bp  # by the last two blocks
+    return tirx.min(p // z.bp * z.bp, z.p - z.bp) + p % z.bp if shared else p
 
 
 def applies(spec: ConvSpec) -> str | None:
@@ -115,7 +109,7 @@ def applies(spec: ConvSpec) -> str | None:
 
 
 def weight_shape(spec: ConvSpec, tiling: Tiling) -> tuple[int, ...]:
-    """Shape of the packed U."""
+    """Of the packed U."""
     z, e = sizes(spec, tiling), cook_toom(tiling.m, 3).alpha ** 2
     if tiling.channel_outer:
         return (z.c_pad, e, z.kb, *tiling.k_tile)
@@ -135,10 +129,8 @@ def weight_transform(w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
     t, z = cook_toom(tiling.m, 3), sizes(spec, tiling)
 
     def tap(k: Expr, c: Expr, j: Expr, s: Expr) -> Expr:
-        inside = tirx.all(k < spec.k, c < spec.c)
-        return tirx.if_then_else(
-            inside, w[k, c, j, s].astype("float32"), tirx.const(0.0, "float32")
-        )
+        value, zero = w[k, c, j, s].astype("float32"), tirx.const(0.0, "float32")
+        return tirx.if_then_else(tirx.all(k < spec.k, c < spec.c), value, zero)
 
     def row_of(i: Expr, term: Callable[[int], Expr]) -> Expr:
         return common.select_row(t.g, i, term, "float32", tirx.if_then_else)
@@ -158,7 +150,7 @@ def weight_transform(w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
 
 
 def weight_func(spec: ConvSpec, tiling: Tiling) -> Expr:
-    """PrimFunc main(W, U), unscheduled: the filter transform on the device."""
+    """PrimFunc main(W, U), unscheduled."""
     w = te.placeholder(spec.weight_shape, spec.dtype, name="W")
     return te.create_prim_func([w, weight_transform(w, spec, tiling)])
 
@@ -176,7 +168,7 @@ def conv(
     Raises:
         UnsupportedError: `applies(spec)` gives a reason.
     """
-    assert not tiling.overlap, "a tile would have two places"
+    assert not tiling.overlap
     z, y = sizes(spec, tiling), _tiles(data, u, spec, tiling)
 
     def value(n: Expr, k: Expr, h: Expr, w: Expr) -> Expr:
@@ -213,9 +205,9 @@ def tiled_prim_func(
         *kp, i, j = index
         k = kp[0] * z.bk + mixed_radix(tiling.k_tile, kp[1:nk])
         p = kp[nk] * z.bp + mixed_radix(tiling.p_tile, kp[nk + 1 :])
-        n, row, col = tile_position(spec, z, _tile_of(tiling, z, p))
+        n, row, col = tile_position(spec, z, _tile_of(z, p))
         h, w = row * m + i, col * m + j
-        guards = [k < spec.k] * (z.kb * z.bk != spec.k) + [p < z.p] * (not _whole(tiling, z))
+        guards = [k < spec.k] * (z.kb * z.bk != spec.k) + [p < z.p] * (not z.whole)
         guards += [h < spec.oh] * (z.rows * m != spec.oh) + [w < spec.ow] * (z.cols * m != spec.ow)
         return (n, k, h, w), guards
 
@@ -238,9 +230,9 @@ def input_transform(
     patch = (z.c_pad, z.pb * z.bp, t.alpha, t.alpha)
 
     def load(c: Expr, p: Expr, a: Expr, b: Expr) -> Expr:
-        n, row, col = tile_position(spec, z, _tile_of(tiling, z, p))
+        n, row, col = tile_position(spec, z, _tile_of(z, p))
         h, w = row * t.m, col * t.m
-        guards = [p < z.p] * (not _whole(tiling, z)) + [c < spec.c] * (z.c_pad != spec.c)
+        guards = [p < z.p] * (not z.whole) + [c < spec.c] * (z.c_pad != spec.c)
         return common.padded(data, spec, n, c, h + a - top, w + b - left, *guards)
 
     d = te.compute(patch, load, name="wino_D")
