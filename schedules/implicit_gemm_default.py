@@ -41,13 +41,13 @@ _WHOLE = (Implicit(bk=128, bc=18, buffers=2), Implicit(bc=9))
 # NHWC gathers words always, and a word takes as many there: a step of the 128x64 tile has 604 (NCHW
 # 601), with guards 652 (675).
 _COPY, _WORD, _GUARDED_WORD, _REGISTERS, _GUARD = 4, 5, 8, 6, 50
-# What `seconds` knows beside `cost`: 201 configs of 182 convolutions and kernels are then within
+# What `seconds` knows beside `cost`: 333 configs of 201 convolutions and kernels are then within
 # 12 % (standard deviation), 18 % without (H200, 2026-11-30). `cost` alone chooses the default: by
 # `seconds` 53 of the 194 convolutions of benchmarks/selector.py would get another, none measured.
 _MEASURED = 1.10  # over `cost`
 # Issue slots that a guarded word takes beyond its counted instructions, and a word with strides or
 # in steps of more than 9 products, whose addresses do not fit the copies (SASS: 27 instructions);
-# of whole channels they do (5): 91 configs of 12 convolutions take 4 +- 4 % less than estimated.
+# of whole channels they do (5): 100 configs of 12 convolutions take 4 +- 4 % less than estimated.
 _GUARDED, _FAR = 10, 20
 # Clocks of a guarded word that is no neighbour of the next: nvcc makes a branch of each, one after
 # the other, which costs latency instead; not of guards from before the loop.
