@@ -18,7 +18,7 @@ from tvm.ir import Call, Range
 from tvm.tirx.build import split_host_device_mods
 from tvm_winograd.schedules.kernel import Kernel
 
-from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd import ConvSpec, Epilogue, held_loads
 from tvm_winograd.gpu import Hardware, make_target
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.select import Choice
@@ -57,7 +57,8 @@ def _lowered(
         func = kernel.prim_func(spec, epilogue, config)
         done, _ = schedule_function(func, Choice(kernel, config, "", ""), hw)
         mod = tvm.IRModule({"main": done.with_attr("global_symbol", "main")})
-        lower, finish_host, finish = tirx.get_tir_pipeline("default")
+        held_loads.install()
+        lower, finish_host, finish = tirx.get_tir_pipeline(held_loads.PIPELINE)
         mod = lower(tirx.transform.BindTarget(target.with_host("llvm"))(mod))
         host, devices = split_host_device_mods(mod)
         return [finish_host()(host), *(finish()(device) for device in devices.values())]

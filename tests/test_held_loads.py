@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from cuda_kernels import SM90, check, compiled
+from tiny_network import tiny
 from tvm_winograd.schedules import blocks, winograd_fused
 from tvm_winograd.schedules.winograd_fused import Fused, FusedF4
 
+import tvm_winograd
 from tvm_winograd import held_loads, nvrtc
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
@@ -58,6 +60,22 @@ def test_patches_are_read_in_order_by_plain_loads() -> None:
     assert len(re.findall(r"ld\.global\.nc", ptx)) < len(re.findall(r"ld\.global\.f32", ptx))
 
 
+def test_a_network_has_them_too(tmp_path: Any) -> None:
+    """Its indices are 64-bit until TVM narrows them, its kernels are lowered all at once."""
+    model, arch = tiny(), "sm_90"
+    tvm_winograd.compile(
+        model, target="cuda", arch=arch, output=tmp_path / "a", ptx=False, algorithm="winograd-f2"
+    )
+    done = nvrtc.last_compilation()
+    assert done is not None
+    kernels = [k for k in done.source.split('extern "C" __global__') if "X_ptr[" in k]
+    held = [k for k in kernels if re.search(LOADS, k)]
+    assert held and all("cp_async_near_cg_16_4_4(" in kernel for kernel in held)
+    for kernel in held:
+        assert len(re.findall(LOADS, kernel)) % 16 == 0
+        assert kernel.count("X_ptr[") == kernel.count("&(X_ptr[")
+
+
 def region(mark: str, *body: Any) -> Any:
     """A loop's body that is marked."""
     from tvm import tirx
@@ -90,6 +108,18 @@ def test_addresses_are_those_of_the_loads() -> None:
     assert tvm_ffi.structural_equal(
         held_loads.replaced(tirx.PrimFunc([x, y, i, j], stores[0])).body, stores[0]
     )
+
+
+def test_addresses_too_far_for_an_immediate_are_their_own() -> None:
+    """A distance in bytes is an int: beyond it the next loads count from another first."""
+    from tvm import tirx
+
+    x, y = tirx.decl_buffer((2**31 - 1,), "float32", "X"), tirx.decl_buffer((8,), "float32", "D")
+    i, far = tirx.Var("i", "int32"), 3 * 2**28  # 3 GiB
+    indices = [i, i + 1, i + far, i + (far + 1), i]
+    stores = [tirx.BufferStore(y, x[index], [n]) for n, index in enumerate(indices)]
+    made = held_loads.replaced(tirx.PrimFunc([x, y, i], region(blocks.HELD, *stores))).body.seq
+    assert [int(store.value.args[2]) for store in made] == [0, 4, 0, 4, 0]
 
 
 def test_what_cannot_be_held_is_refused() -> None:

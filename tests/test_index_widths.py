@@ -34,6 +34,7 @@ NHWC, CHWN = (replace(SMALL, layout=layout) for layout in ("NHWC", "CHWN"))
 POINTWISE = replace(SMALL, r=1, s=1, padding=(0,) * 4)
 # im2col's matrix has 2.4e9 bytes
 DILATED = ConvSpec(n=8, c=512, h=128, w=128, k=16, padding=(2,) * 4, dilation=2)
+MARKED = {"held": True, "near": True}
 REGISTERS = {"inputs": "registers", "buffers": 2}
 # (kernel, config, convolution, which of its sizes grows)
 CASES: list[tuple[Kernel, Any, ConvSpec, str]] = [
@@ -44,7 +45,12 @@ CASES: list[tuple[Kernel, Any, ConvSpec, str]] = [
     (winograd_fused.KERNEL, Fused(), DEEP, "k"),
     (winograd_fused.KERNEL, winograd_fused.portable(SMALL), DEEP, "k"),
     (winograd_fused.KERNEL, Fused(split_c=4), SMALL, "n"),
+    (winograd_fused.KERNEL, Fused(**MARKED, stages=3), DEEP, "k"),
+    (winograd_fused.KERNEL, Fused(**MARKED), SMALL, "n"),
+    (winograd_fused.KERNEL, Fused(overlap=True), RAGGED, "h"),
+    (winograd_fused.KERNEL, Fused(overlap=True), replace(CHWN, h=3), "n"),
     (winograd_fused.F4, FusedF4(), DEEP, "k"),
+    (winograd_fused.F4, FusedF4(**MARKED), RAGGED, "h"),
     (winograd_fused.F4, FusedF4(split_c=4), SMALL, "n"),
     (winograd_f4.KERNEL, Staged(), SMALL, "n"),
     (winograd_f4.KERNEL, Staged(), DEEP, "k"),

@@ -218,3 +218,16 @@ def test_rows_from_before_these_knobs_still_mean_the_same() -> None:
 def test_opencnn_is_tried_where_its_layout_is() -> None:
     assert set(NAMED.values()) <= set(KERNEL.configs(EVEN, SM90))
     assert NAMED["opencnn"] not in KERNEL.configs(RAGGED, SM90)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC", "CHWN"])
+@pytest.mark.parametrize(("n", "c", "h"), [(1, 64, 56), (2, 128, 28), (128, 512, 7)])
+def test_few_candidates_are_worth_a_measurement(n: int, c: int, h: int, layout: str) -> None:
+    spec = ConvSpec(n, c, h, h, c, padding=1, layout=layout)
+    found = KERNEL.configs(spec, SM90)
+    assert len(found) == len(set(found)) <= 50
+    assert {config.weights for config in found} == {"async", "registers"}
+    thin, half = Fused(bc=4, unroll=4), Fused(unroll=4)
+    assert not {thin, half} & set(found)
+    assert thin in KERNEL.configs(replace(spec, c=3), SM90)
+    assert half in KERNEL.configs(replace(spec, dtype="float16"), SM90)
