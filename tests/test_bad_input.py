@@ -177,6 +177,21 @@ def test_arrays_of_one_convolution(rng):
             call()
 
 
+def test_output_over_an_input(rng):
+    """Kernels read a residual while they store, and some elements are stored twice."""
+    import tvm
+
+    conv = conv2d(SPEC, residual=True)
+    x, w, r = (
+        tvm.runtime.tensor(rng.standard_normal(shape).astype("float32"))
+        for shape in (SPEC.input_shape, SPEC.weight_shape, SPEC.output_shape)
+    )
+    packed = conv.pack(w)
+    with pytest.raises(InputError, match="out shares memory with residual"):
+        conv.run(x, packed, r, out=r)
+    assert np.isfinite(conv.run(x, packed, r).numpy()).all()
+
+
 def test_dlpack_that_cannot_be_shared():
     torch = pytest.importorskip("torch")
     conv, w = conv2d(SPEC), torch.zeros(SPEC.weight_shape)

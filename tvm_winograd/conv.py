@@ -124,7 +124,11 @@ class CompiledConv:
         return packed
 
     def run(self, x: Any, packed: Any, *rest: Any, out: Any = None) -> Any:
-        """The convolution with weights from `pack`; `out` may be given to write into."""
+        """The convolution with weights from `pack`; `out` may be given to write into.
+
+        Raises:
+            InputError: a wrong number, shape or dtype; `out` shares memory with an input.
+        """
         names = ["bias"] * self.epilogue.bias + ["residual"] * self.epilogue.residual
         if len(rest) != len(names):
             raise InputError(
@@ -136,7 +140,15 @@ class CompiledConv:
         if out is None:
             out = self._empty(self._buffer("conv", -1))
         target = self._tensor("out", out, *self._described("conv", -1), copy=False)
-        self.executable["conv"](self._take("x", x), packed, *taken, target)
+        inputs = dict(
+            zip(["x", "packed", *names], [self._take("x", x), packed, *taken], strict=True)
+        )
+        for name, tensor in inputs.items():
+            if _share_memory(tensor, target):
+                raise InputError(
+                    f"out shares memory with {name}, which is read while it is written"
+                )
+        self.executable["conv"](*inputs.values(), target)
         return out
 
     def _buffer(self, function: str, index: int) -> Any:
@@ -184,6 +196,15 @@ class CompiledConv:
             raise InputError(
                 f"{name} cannot be shared through DLPack: {error} Pass a contiguous copy"
             ) from error
+
+
+def _share_memory(one: Any, other: Any) -> bool:
+    first, second = one.data_ptr(), other.data_ptr()
+    return first < second + _bytes(other) and second < first + _bytes(one)
+
+
+def _bytes(tensor: Any) -> int:
+    return tensor.numel() * tvm.DataType(str(tensor.dtype)).itemsize
 
 
 def scheduled(
