@@ -140,15 +140,11 @@ class CompiledConv:
         if out is None:
             out = self._empty(self._buffer("conv", -1))
         target = self._tensor("out", out, *self._described("conv", -1), copy=False)
-        inputs = dict(
-            zip(["x", "packed", *names], [self._take("x", x), packed, *taken], strict=True)
-        )
-        for name, tensor in inputs.items():
-            if _share_memory(tensor, target):
-                raise InputError(
-                    f"out shares memory with {name}, which is read while it is written"
-                )
-        self.executable["conv"](*inputs.values(), target)
+        values = [self._take("x", x), packed, *taken]
+        for name, value in zip(["x", "packed", *names], values, strict=True):
+            if _share_memory(value, target):
+                raise InputError(f"out shares memory with {name}, which is read meanwhile")
+        self.executable["conv"](*values, target)
         return out
 
     def _buffer(self, function: str, index: int) -> Any:
