@@ -35,7 +35,7 @@ def misfits(
     kernel: Kernel, spec: ConvSpec, epilogue: Epilogue, config: Any, hw: Hardware
 ) -> list[str]:
     """What does not fit, in words: an index, a copy's bytes, a grid, a workspace's bytes."""
-    search, (host, *devices) = _Search(), _lowered(kernel, spec, epilogue, config, hw)
+    search, (host, *devices) = _Search(), lowered(kernel, spec, epilogue, config, hw)
     for func in host.functions.values():
         search.statement(func.body)
     on_host = dict(search.met)
@@ -45,7 +45,7 @@ def misfits(
     return list(dict.fromkeys(search.misfits))
 
 
-def _lowered(
+def lowered(
     kernel: Kernel, spec: ConvSpec, epilogue: Epilogue, config: Any, hw: Hardware
 ) -> list[tvm.IRModule]:
     """The host's and the device's functions, as TVM's code generators get them."""
@@ -85,24 +85,24 @@ class _Search:
             # the host's arguments come out of calls
             if "int" in str(stmt.var.ty) and not isinstance(stmt.value, Call):
                 self._bind(stmt.var, stmt.value)
-        elif isinstance(stmt, tirx.DeclBuffer) and _calls(stmt.data, "TVMBackendAllocWorkspace"):
+        elif isinstance(stmt, tirx.DeclBuffer) and calls(stmt.data, "TVMBackendAllocWorkspace"):
             self._workspace(stmt.buffer, int(stmt.data.args[2]))
-        for expr in _children(stmt, "value", "condition", "extent", "indices"):
+        for expr in children(stmt, "value", "condition", "extent", "indices"):
             self.expression(expr)
         if isinstance(stmt, tirx.IfThenElse):
             with self.bounds.constraint_scope(stmt.condition):
                 self.statement(stmt.then_case)
-        for inner in _children(stmt, "seq", "body", "else_case"):
+        for inner in children(stmt, "seq", "body", "else_case"):
             self.statement(inner)
 
     def expression(self, expr: Any) -> None:
         if type(expr).__name__ in _GROWING and str(expr.ty).startswith("int32"):
             self._fits(expr, 1)
-        if _calls(expr, "s_tir.cp_async_raw"):
+        if calls(expr, "s_tir.cp_async_raw"):
             # the code generator's helper multiplies an index with the element's size, as an int
             for pointer, index in (expr.args[:2], expr.args[2:4]):
                 self._fits(index, tvm.DataType(pointer.ty.element_type.dtype).itemsize)
-        for operand in _children(expr, *_OPERANDS):
+        for operand in children(expr, *_OPERANDS):
             if hasattr(operand, "ty"):
                 self.expression(operand)
 
@@ -127,11 +127,11 @@ class _Search:
             self.misfits.append(f"{buffer.name} has {size} bytes and needs {needed}")
 
 
-def _calls(expr: Any, name: str) -> bool:
+def calls(expr: Any, name: str) -> bool:
     return isinstance(expr, Call) and getattr(expr.op, "name", "") == f"tirx.{name}"
 
 
-def _children(node: Any, *names: str) -> Iterator[Any]:
+def children(node: Any, *names: str) -> Iterator[Any]:
     for name in names:
         child = getattr(node, name, None)
         if child is not None and not isinstance(child, str):
