@@ -101,11 +101,11 @@ def read(path: Path) -> dict[str, dict[str, dict]]:
 def missing(spec: ConvSpec, rows: dict[str, dict[str, dict]], gpu: Gpu) -> list[tuple[Kernel, Any]]:
     """The candidates that no row describes."""
     known = rows.get(spec.key(), {})
-    return [(k, c) for k, c in candidates(spec, gpu) if not _describes(known.get(k.name), k, c)]
+    return [(k, c) for k, c in candidates(spec, gpu) if not describes(known.get(k.name), k, c)]
 
 
-def _describes(row: dict | None, kernel: Kernel, config: Any) -> bool:
-    """A row may be older than some fields of a config: their defaults mean as before."""
+def describes(row: dict | None, kernel: Kernel, config: Any) -> bool:
+    """Whether a row is of this config; fields it is older than mean as before by default."""
     try:
         return row is not None and kernel.make_config(row["config"]) == config
     except TvmWinogradError:

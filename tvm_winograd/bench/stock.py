@@ -190,8 +190,9 @@ def read_record(folder: Path, spec: ConvSpec, epilogue: Epilogue) -> Record:
     """
     path = record_path(folder, spec, epilogue)
     if not path.is_file():
-        raise UnsupportedError(
-            f"no record {path}: python benchmarks/stock_metaschedule.py --out {folder} {spec.key()}"
+        raise UnsupportedError(  # a row's note: without the folder of this machine
+            f"no record {path.name} there: python benchmarks/stock_metaschedule.py --out DIR "
+            f"{spec.key()}"
         )
     try:
         return Record(**json.loads(path.read_text(encoding="utf-8")))

@@ -172,9 +172,9 @@ def open_database(stock: Path, model: Model, arch: str) -> Any:
     folder = database_folder(stock, model, arch)
     files = [folder / _WORKLOADS, folder / _RECORDS]
     if not all(path.is_file() for path in files):
-        raise UnsupportedError(
-            f"no database {folder}: python benchmarks/stock_metaschedule_model.py --out {stock} "
-            f"{model.name} --batch {model.batch}"
+        raise UnsupportedError(  # a row's note: without the folder of this machine
+            f"no database {folder.name} there: python benchmarks/stock_metaschedule_model.py "
+            f"--out DIR {model.name} --batch {model.batch}"
         )
     return ms.database.JSONDatabase(*map(str, files), allow_missing=False)
 
