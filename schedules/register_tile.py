@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from . import blocks
 
 
@@ -18,6 +20,7 @@ class RegisterTile:
     tk: int
     tp: int
     lanes: str
+    fragment: int | ClassVar[int] = 4  # neighbouring words of a thread's operands
 
     @property
     def lane_k(self) -> int:
@@ -50,8 +53,9 @@ class RegisterTile:
         for name in ("bk", "bp", "tk", "tp", *positive):
             if (value := getattr(self, name)) < 1:
                 return f"{name}={value}: a positive integer is needed"
-        if self.tk % 4 or self.tp % 4:
-            return f"tk={self.tk}, tp={self.tp}: multiples of 4 (16-byte accesses) are needed"
+        if self.tk % self.fragment or self.tp % self.fragment:
+            width = f"{self.fragment} ({4 * self.fragment}-byte accesses)"
+            return f"tk={self.tk}, tp={self.tp}: multiples of {width} are needed"
         if self.bk % self.tk or self.bp % self.tp:
             return f"a {self.tk}x{self.tp} thread tile does not divide {self.bk}x{self.bp}"
         return None

@@ -57,6 +57,9 @@ def _bad_steps(config: FusedTile, spec: ConvSpec) -> str | None:
 
 def _malformed(config: FusedTile) -> str | None:
     """None, or why the sizes of `config` do not fit each other, whatever the GPU."""
+    for name in ("copy", "fragment", "stores"):
+        if (words := getattr(config, name)) not in (1, 2, 4):
+            return f"{name}={words}: 1, 2 or 4 words"
     if reason := config.malformed_tile("bc", "rounds", "unroll", "split_c"):
         return reason
     allowed = [n for n in (1, 2, 3, 4, 6) if config.all_points % n == 0]
@@ -67,9 +70,6 @@ def _malformed(config: FusedTile) -> str | None:
     want = [config.lane_e, config.lane_k, config.lane_p]
     if [2 ** config.lanes.count(ch) for ch in "ekp"] != want or len(config.lanes) != 5:
         return f"lanes={config.lanes!r}: 5 bits for e, k, p = {want[0]}, {want[1]}, {want[2]}"
-    for name in ("copy", "fragment", "stores"):
-        if (words := getattr(config, name)) not in (1, 2, 4):
-            return f"{name}={words}: 1, 2 or 4 words"
     if config.bc * config.all_points * config.bk % (config.copy * config.threads):
         return f"bc={config.bc}: {config.threads} threads cannot share a step's weights evenly"
     if config.bc % config.unroll:
