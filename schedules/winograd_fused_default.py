@@ -20,9 +20,9 @@ LADDER = (
     Fused(bk=32, bp=16, tk=8, lanes="eekkp", rounds=2),
     Fused(bk=16, bp=16, tk=4, tp=4, rounds=1),
 )
-# Also in parts of C. (128, 28^2) and (256, 14^2) at batch 1 take 8.5 us with it, 9.0 and 8.9 with
-# the best of the ladder (H200, 2026-11-30).
-_ALSO_SPLIT = (Fused(bp=16, tk=8, lanes="ekkkp", rounds=2),)
+# Also in parts of C. (128, 28^2) and (256, 14^2) at batch 1 take 7.4 and 7.6 us with three stages,
+# 7.5 and 7.9 with two, 7.5 and 7.8 with the best of the ladder (H200, 2026-11-30).
+_ALSO_SPLIT = tuple(Fused(bp=16, tk=8, lanes="ekkkp", rounds=2, stages=stages) for stages in (2, 3))
 _OTHERS = (
     Fused(bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1),
     Fused(bp=16, lanes="eekpk"),
@@ -30,16 +30,14 @@ _OTHERS = (
     Fused(tk=8, lanes="kpkkp", rounds=2),
     Fused(bk=16, bp=16, tk=8, lanes="eeekp", rounds=2),
 )
-# 132 blocks for (64, 56^2) at batch 1: 6.7 us without `overlap`, 9.2 without held and near either
-# (H200, 2026-11-30). With it bias and residual are loaded before the last barrier, not tile by tile
-# behind guards: not measured yet.
+# 132 blocks for (64, 56^2) at batch 1: 6.4 us, 6.7 without `overlap` (bias and residual are then
+# loaded tile by tile behind guards), 9.2 without held and near either (H200, 2026-11-30).
 _AS_MANY_AS_SMS = tuple(
     Fused(
         bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1, bc=bc, held=True, near=True,
-        min_blocks=1, overlap=overlap, stages=stages,
+        min_blocks=1, overlap=True, stages=stages,
     )
-    for bc, stages in ((8, 2), (8, 3), (16, 2), (16, 3), (32, 2))
-    for overlap in (True, False)
+    for bc, stages in ((32, 2), (16, 2), (8, 3), (8, 2))
 )  # fmt: skip
 _ALMOST = 0.9  # of the SMs have one of these blocks, or they are not worth trying
 # Blocks of the largest tile an SM that count as enough. With fewer, a smaller tile or parts of C.

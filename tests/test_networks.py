@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from gpu import local_arch, needs_gpu
 
 import tvm_winograd
 from tvm_winograd.bench.model.torch_networks import torch_network
@@ -62,6 +63,17 @@ def test_builds_for_cuda(name, tmp_path) -> None:
     model = builtin_model(SMALL[name], name)
     made = tvm_winograd.compile(model, target="cuda", output=tmp_path / "a", ptx=False)
     assert made.manifest["modules"][0]["kind"] == "cubin"
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_verified_on_the_gpu(network, tmp_path) -> None:
+    _, model = network
+    made = tvm_winograd.compile(
+        model, target="cuda", arch=local_arch(), output=tmp_path / "a", ptx=False
+    )
+    report = verify(made, model)
+    assert report.ok, report
 
 
 def test_parameter_counts_as_published() -> None:

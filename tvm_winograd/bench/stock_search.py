@@ -21,7 +21,7 @@ from ..shapes import ConvSpec, Epilogue
 from .stock import Record, plain_trace, prim_func, stock_target
 
 FAILED = 1e9  # MetaSchedule records a candidate that failed with 1e10 seconds
-TRIALS_PER_ROUND = 16  # between two trainings of the cost model
+TRIALS_PER_ROUND = 32  # between two trainings of the cost model
 _LOCK = ".measuring"
 BUILD_SECONDS, RUN_SECONDS = 100.0, 60.0  # of one candidate
 
