@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from . import blocks
 
 
@@ -20,7 +18,7 @@ class RegisterTile:
     tk: int
     tp: int
     lanes: str
-    fragment: int | ClassVar[int] = 4  # neighbouring words of a thread's operands
+    fragment: int = 4  # neighbouring words of a thread's operands
 
     @property
     def lane_k(self) -> int:

@@ -19,6 +19,7 @@ from tvm_winograd.cubin import resources
 from tvm_winograd.evaluate import evaluate
 from tvm_winograd.gpu import gpu_for, make_target
 from tvm_winograd.passes.apply_schedules import apply_schedules
+from tvm_winograd.passes.ragged_pools import legalizations
 from tvm_winograd.serial import serialise
 from tvm_winograd.tolerances import TOLERANCES
 
@@ -47,12 +48,19 @@ def global_average(e: Any, x: Any) -> Any:
     return relax.op.nn.adaptive_avg_pool2d(x, (1, 1))
 
 
+def adaptive(*size: int, layout: str = "NCHW") -> Body:
+    return lambda e, x: relax.op.nn.adaptive_avg_pool2d(x, size, layout)
+
+
 # name -> (rule, operations, shapes of their inputs); no size is whole unless it must be
 CASES: dict[str, tuple[str, Body, list[tuple[int, ...]]]] = {
     "average of windows": ("windows", average(pool_size=(3, 3), padding=(1, 1)), [(2, 5, 9, 7)]),
     "with stride": ("windows", average(pool_size=(2, 2), strides=(2, 2)), [(3, 4, 8, 10)]),
     "global average 7x7": ("rows", global_average, [(3, 67, 7, 7)]),
     "global average of one pixel": ("rows", global_average, [(2, 33, 1, 1)]),
+    "windows of two sizes": ("windows", adaptive(5, 3), [(2, 5, 8, 7)]),
+    "more windows than rows": ("windows", adaptive(12, 2), [(2, 3, 11, 6)]),
+    "windows of two sizes, NHWC": ("windows", adaptive(2, 4, layout="NHWC"), [(2, 5, 9, 3)]),
     "mean of large maps": ("rows", mean, [(2, 3, 31, 33)]),
     "mean of many maps": ("rows", mean, [(16, 97, 11, 11)]),
 }
@@ -74,7 +82,7 @@ def network(body: Body, shapes: list[tuple[int, ...]]) -> tvm.IRModule:
 
 def legalised(mod: tvm.IRModule) -> tvm.IRModule:
     passes = [
-        relax.transform.LegalizeOps(),
+        relax.transform.LegalizeOps(legalizations()),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),

@@ -19,6 +19,7 @@ import tvm
 from tvm import relax
 
 from ..gpu import Hardware, make_target
+from . import ragged_pools
 from .apply_schedules import apply_schedules
 from .choose_layout import Layout, choose_layout, to_layout
 from .convert_layout import cancel_transposes
@@ -137,7 +138,7 @@ def _tidy_passes() -> list[Any]:
 
 def _legalize_passes() -> list[Any]:
     return [
-        relax.transform.LegalizeOps(),
+        relax.transform.LegalizeOps(ragged_pools.legalizations()),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
         relax.transform.FuseOps(),
