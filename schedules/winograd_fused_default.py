@@ -71,8 +71,9 @@ def default(spec: ConvSpec, gpu: Gpu) -> Fused:
     """The largest tile if it fills `gpu`, else the cheapest of all tiles and parts.
 
     ResNet's four 3x3 layers with bias, residual and ReLU in a CUDA graph (H200, 2026-11-30): batch
-    1 takes 7.2, 9.4, 9.6 and 8.5 us, without parts 7.1, 15, 27 and 46; batch 4 17, 18, 22 and 20,
-    without 17, 27, 51 and 46. The best point of each is 3 % faster (geometric mean, batch 1 to 8).
+    1 takes 6.7, 8.0, 9.1 and 8.2 us, without parts 7.1, 15, 27 and 46; batch 4 17, 18, 22 and 20,
+    without 17, 27, 51 and 46. The best point of each is 7 % faster at batch 1, 3 % at 4 and 8
+    (geometric means).
     """
     largest = _variants(LADDER[0], spec, gpu)
     if largest and _blocks(largest[0], spec) >= _FILL * gpu.sms:
@@ -111,6 +112,8 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Fused]:
     out += [c for c in _AS_MANY_AS_SMS if _ALMOST * hw.sms <= _blocks(c, spec) <= hw.sms]
     out += [replace(first, held=not first.held), replace(first, near=not first.near)]
     out.append(replace(first, held=not first.held, near=not first.near))
+    if spec.ow % 2:  # 431, not 445 us at (512, 7^2), batch 128; elsewhere 7 to 20 % slower
+        out.append(replace(first, weights="async", held=False, near=False, stages=3, rounds=8))
     out += NAMED.values() if spec.layout == "CHWN" else ()
     return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None]
 
