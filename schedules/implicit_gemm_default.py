@@ -164,7 +164,11 @@ def not_worth_im2col(spec: ConvSpec, hw: Hardware) -> str | None:
 
 def cost(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
     """Estimated time in clocks of an SM."""
-    time = product_time.clocks(_loop(config, spec), gpu)
+    return _clocks(_loop(config, spec), config, spec, gpu)
+
+
+def _clocks(loop: product_time.Product, config: Product, spec: ConvSpec, gpu: Gpu) -> float:
+    time = product_time.clocks(loop, gpu)
     if config.parts == 1:
         return time
     z = gemm.sizes(spec, config.tiling)
@@ -175,7 +179,7 @@ def cost(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
 def seconds(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
     """Estimated time; not less than device memory needs, the im2col kernel included."""
     loop = _loop(config, spec)
-    clocks = _MEASURED * cost(config, spec, gpu) + _gathering(config, spec, gpu, loop)
+    clocks = _MEASURED * _clocks(loop, config, spec, gpu) + _gathering(config, spec, gpu, loop)
     time = clocks / gpu.hertz + _last_stores(config, spec, gpu, loop)
     time = max(time, product_time.stream_seconds(spec.bytes, gpu))
     if config.inputs == "workspace":

@@ -1,11 +1,12 @@
 """What a user asks of the kernels of a network: options, limits, layers by name."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import tvm_winograd
-from tvm_winograd import TvmWinogradError, cli
+from tvm_winograd import TvmWinogradError, cli, log_store, logs
 from tvm_winograd.chooser import Wishes, make_chooser
 from tvm_winograd.cli.choice import parse_bytes
 from tvm_winograd.frontend.builtin import builtin_model
@@ -97,3 +98,13 @@ def test_what_kernels_occupy_is_a_table(capsys) -> None:
     assert cli.main(command) == 0
     printed = capsys.readouterr().out
     assert "static shared bytes" in printed and "conv_kernel" in printed and "{" not in printed
+
+
+def test_made_up_times_are_pointed_out(tmp_path):
+    (row, *_), _ = logs.read_folder(logs.shipped_folder(), "sm_90")
+    said = []
+    make_chooser(H200, Wishes(logs=logs.shipped_folder()), said.append)
+    assert not said
+    log_store.merge(tmp_path, [replace(row, gpu=logs.MOCK)])
+    make_chooser(H200, Wishes(logs=tmp_path), said.append)
+    assert len(said) == 1 and said[0].startswith("1 rows of") and "made-up" in said[0]

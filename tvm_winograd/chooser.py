@@ -96,4 +96,6 @@ def _rows(
     rows, complaints = logs.read_places(places, hardware.arch)
     for complaint in complaints:
         progress(complaint)
+    if made_up := sum(row.gpu == logs.MOCK for row in rows):
+        progress(f"{made_up} rows of {folder} have made-up times (tune --mock): for tests alone")
     return rows

@@ -26,6 +26,7 @@ COLUMNS = (
     "driver", "tvm", "version", "commit", "date", "origin",
 )  # fmt: skip
 ORIGINS = ("measured", "transferred")
+MOCK = "mock"  # the GPU of made-up times
 # A config tuned for another batch is taken when the batches differ by at most this factor: blocks
 # that fill a GPU at batch 128 leave most of it idle at batch 1 (19 instead of 7 us, H200).
 NEAREST = 4

@@ -12,9 +12,8 @@ from tvm.s_tir import ScheduleError
 from .. import build, log_store, logs
 from ..errors import TvmWinogradError
 from ..gpu import Hardware, gpu_for, host_cpu, make_target
-from ..logs import Row
+from ..logs import MOCK, Row
 from ..tolerances import tolerance
-from .provenance import MOCK
 from .records import kernel_of, scheduled
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from .. import __version__, env, libraries
 from ..errors import UnsupportedError
 from ..gpu import Cpu, Hardware
-
-MOCK = "mock"
+from ..logs import MOCK
 
 
 @dataclass(frozen=True)
