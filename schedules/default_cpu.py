@@ -1,4 +1,8 @@
-"""Plain CPU schedule for whatever is not a convolution: outer loops in parallel."""
+"""Plain CPU schedule for whatever is not a convolution: outer loops in parallel.
+
+Long sums (the mean of a large map) are split into several that are added at the end, which loses
+less: one sum of 4,096 terms is wrong by 1e-6, four times as much as a convolution.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,20 @@ from tvm_winograd.gpu import Cpu
 
 _PER_THREAD = 4  # parallel iterations per core that balance the load
 _SMALL = 16384  # iterations below which threads cost more than they give
+_REDUCE = 2  # of tirx.IterVar.iter_type
+_LONG = 256  # terms of a sum
+_PARTS = "parts_of_sums"
+_MOST_PARTS = 64  # of a long one, vectors of the machine
 
 
 def schedule(sch: Any, cpu: Cpu) -> None:
-    """Fuse and parallelise the leading spatial loops of every block, in place."""
+    """Split long sums, fuse and parallelise the leading spatial loops of every block, in place."""
+    for block in sch.get_child_blocks(sch.get_sblock("root")):
+        _split_sum(sch, block)  # its parts become the block's first variable and its last loop
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         loops = sch.get_loops(block)
         extents = [_extent(sch, loop) for loop in loops]
-        spatial = _leading_spatial(sch, block, len(loops))
+        spatial = _leading_spatial(sch, block, len(loops)) - (_PARTS in sch.get(block).annotations)
         if None in extents or not spatial or _product(extents) < _SMALL:
             continue
         count = 1
@@ -24,9 +34,31 @@ def schedule(sch: Any, cpu: Cpu) -> None:
         sch.parallel(sch.fuse(*loops[:count]) if count > 1 else loops[0])
 
 
+def _split_sum(sch: Any, block: Any) -> None:
+    """A long sum of one array over the last loops of a block, in parts of every sums-th term."""
+    node = sch.get(block)
+    if node.init is None or len(node.reads) != 1 or len(node.writes) != 1:
+        return
+    loops = sch.get_loops(block)
+    terms = loops[_leading_spatial(sch, block, len(loops)) :]
+    extents = [_extent(sch, loop) for loop in terms]
+    if None in extents or (n := _product(extents)) < _LONG:
+        return
+    if set(_kinds(sch, block)[len(loops) - len(terms) :]) != {_REDUCE}:
+        return
+    sums = next((k for k in range(_MOST_PARTS, 1, -1) if n % k == 0), 1)
+    fused = sch.fuse(*terms) if len(terms) > 1 else terms[0]
+    _, part = sch.split(fused, [None, sums])
+    sch.annotate(sch.rfactor(part, 0), _PARTS, sums)
+
+
+def _kinds(sch: Any, block: Any) -> list[int]:
+    return [int(v.iter_type) for v in sch.get(block).iter_vars]
+
+
 def _leading_spatial(sch: Any, block: Any, most: int) -> int:
     """How many outer loops are spatial (data-parallel)."""
-    kinds = [int(v.iter_type) for v in sch.get(block).iter_vars]
+    kinds = _kinds(sch, block)
     count = 0
     while count < min(most, len(kinds)) and kinds[count] == 0:
         count += 1

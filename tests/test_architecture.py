@@ -34,7 +34,7 @@ ROOMS = [
     ("logs", ["logs", "log_store", "tune_logs"]),
     ("select", ["select"]),
     ("passes", ["passes"]),
-    ("models", ["numpy_maps", "numpy_ops", "evaluate", "peers", "frontend"]),
+    ("models", ["numpy_maps", "numpy_norms", "numpy_ops", "evaluate", "peers", "frontend"]),
     (
         "build",
         [

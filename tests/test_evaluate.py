@@ -83,6 +83,22 @@ UNARY = [
     ("pad", lambda x: nn.pad(x, (0, 0, 0, 0, 1, 2, 3, 0)),
      lambda x: functional.pad(x, (3, 0, 1, 2))),
     ("constant", lambda x: relax.op.add(x, relax.const(np.float32(2.5))), lambda x: x + 2.5),
+    ("min", lambda x: relax.op.min(x, [1]), lambda x: x.amin(1)),
+    ("prod", lambda x: relax.op.prod(x, [3]), lambda x: x.prod(3)),
+    ("variance", lambda x: relax.op.variance(x, [2, 3]), lambda x: x.var((2, 3), correction=0)),
+    ("std", lambda x: relax.op.std(x, [1]), lambda x: x.std(1, correction=0)),
+    ("erf", relax.op.erf, torch.erf),
+    ("square", relax.op.square, torch.square),
+    ("floor", relax.op.floor, torch.floor),
+    ("ceil", relax.op.ceil, torch.ceil),
+    ("round", lambda x: relax.op.round(relax.op.multiply(x, relax.const(np.float32(2.5)))),
+     lambda x: (x * 2.5).round()),
+    ("gelu", nn.gelu, functional.gelu),
+    ("gelu_tanh", nn.gelu_tanh, lambda x: functional.gelu(x, approximate="tanh")),
+    ("log_softmax", lambda x: nn.log_softmax(x, axis=1), lambda x: x.log_softmax(1)),
+    ("slice", lambda x: relax.op.strided_slice(x, [2, 3], [1, 0], [8, 6], [2, 1]),
+     lambda x: x[:, :, 1:8:2, :6]),
+    ("tile", lambda x: relax.op.tile(x, [1, 2, 1, 3]), lambda x: x.repeat(1, 2, 1, 3)),
 ]  # fmt: skip
 
 
@@ -93,6 +109,27 @@ def test_operator_matches_torch(call, torch_call) -> None:
     assert got.shape == want.shape
     assert got.dtype == np.float64
     np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_indices_of_extremes(keep: bool) -> None:
+    for call, want in ((relax.op.argmax, torch.argmax), (relax.op.argmin, torch.argmin)):
+        got = run(lambda x, call=call: call(x, 1, keep), X)
+        np.testing.assert_array_equal(got, want(t64(X), 1, keepdim=keep).numpy())
+
+
+def test_normalizations_match_torch() -> None:
+    scale, shift = data(6, seed=1), data(6, seed=2)
+    x, g, b = t64(X), t64(scale), t64(shift)
+    got = run(lambda x, g, b: nn.group_norm(x, g, b, 3, 1, [2, 3]), X, scale, shift)
+    np.testing.assert_allclose(got, functional.group_norm(x, 3, g, b).numpy(), rtol=1e-12)
+    got = run(lambda x, g, b: nn.instance_norm(x, g, b, 1, [2, 3]), X, scale, shift)
+    want = functional.instance_norm(x, weight=g, bias=b)
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-12)
+    rows = np.ascontiguousarray(X.transpose(0, 2, 3, 1))
+    got = run(lambda x, g, b: nn.layer_norm(x, g, b, [3]), rows, scale, shift)
+    want = functional.layer_norm(t64(rows), (6,), g, b)
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-12)
 
 
 def test_binary_operators_broadcast() -> None:
@@ -220,8 +257,8 @@ def test_tuple_results_and_names() -> None:
 
 
 def test_errors_name_what_is_wrong() -> None:
-    with pytest.raises(UnsupportedError, match=r"relax\.erf.*supported"):
-        run(relax.op.erf, X)
+    with pytest.raises(UnsupportedError, match=r"relax\.cumsum.*supported"):
+        run(lambda x: relax.op.cumsum(x, 1), X)
     with pytest.raises(InputError, match="takes"):
         evaluate(module([var("x", 2, 3)], nn.relu), {}, [data(3, 2)])
     with pytest.raises(InputError, match="2 inputs"):

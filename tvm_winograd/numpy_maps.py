@@ -114,7 +114,7 @@ def _between(x: np.ndarray, axis: int, where: np.ndarray) -> np.ndarray:
 
 
 _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "round": lambda v: np.floor(v + 0.5),
+    "round": np.rint,  # as TVM: ties to even
     "round_prefer_floor": lambda v: np.ceil(v - 0.5),
     "round_prefer_ceil": lambda v: np.floor(v + 0.5),
     "floor": np.floor,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import numpy_maps as maps
+from . import numpy_norms as norms
 from .errors import UnsupportedError
 
 Op = Callable[..., Any]
@@ -144,6 +145,26 @@ OPS: dict[str, Op] = {
     "relax.mean": reduce_with(np.mean),
     "relax.sum": reduce_with(np.sum),
     "relax.max": reduce_with(np.max),
+    "relax.min": reduce_with(np.min),
+    "relax.prod": reduce_with(np.prod),
+    "relax.variance": reduce_with(np.var),
+    "relax.std": reduce_with(np.std),
+    "relax.argmax": norms.extreme_index(np.argmax),
+    "relax.argmin": norms.extreme_index(np.argmin),
+    "relax.erf": norms.erf,
+    "relax.square": elementwise(np.square),
+    "relax.floor": elementwise(np.floor),
+    "relax.ceil": elementwise(np.ceil),
+    "relax.round": elementwise(np.rint),
+    "relax.nn.gelu": norms.gelu,
+    "relax.nn.gelu_tanh": norms.gelu_tanh,
+    "relax.nn.log_softmax": norms.log_softmax,
+    "relax.nn.layer_norm": norms.layer_norm,
+    "relax.nn.group_norm": norms.group_norm,
+    "relax.nn.instance_norm": norms.instance_norm,
+    "relax.strided_slice": norms.strided_slice,
+    "relax.take": norms.take,
+    "relax.tile": norms.tile,
     "relax.reshape": reshape,
     "relax.flatten": flatten,
     "relax.permute_dims": permute_dims,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,6 +153,18 @@ def tidy(mod: Any, params: dict[str, np.ndarray]) -> tuple[Any, dict[str, np.nda
         [*inputs, *kept], function.body, function.ret_ty, function.is_pure, function.attrs
     )
     return mod, {name: params[name] for name in kept.values()}
+
+
+def same_pixels(size: int, factor: float, nearest: bool) -> bool:
+    """Whether a resize by `factor` reads the pixels of one to the size that it makes.
+
+    Args:
+        nearest: it takes the pixel at or before i / factor; else it interpolates.
+    """
+    made = math.floor(size * factor + 1e-6)
+    if abs(made - size * factor) < 1e-6 * size:  # a factor may be a float32: 4 / 3 of 9 are 12
+        return True
+    return nearest and all(int(i / factor) == i * size // made for i in range(made))
 
 
 def file_source(kind: str, path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from ..errors import ModelError
 from .model import IMPORT_ERRORS
+from .onnx_checks import check_resize
 
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli")
 _AUTO_PADDED = ("Conv", "MaxPool", "AveragePool")
@@ -101,6 +102,8 @@ class _Static:
             return self._clip(node)
         if node.op_type in _AUTO_PADDED:
             _explicit_pads(node, shapes)
+        if node.op_type == "Resize":
+            check_resize(node, self.constants, shapes)
         return [node]
 
     def _clip(self, node: Any) -> list[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ModelError
 from .model import IMPORT_ERRORS, Model, file_source, make_model, tidy
+from .torch_ops import convert_map
 
 
 def load_pt2(path: Path, batch: int | None = None) -> Model:
@@ -47,7 +48,10 @@ def from_exported(exported: Any, batch: int | None = None, name: str = "torch") 
             keep_params_as_input=True,
             unwrap_unit_return_tuple=True,
             run_ep_decomposition=False,
+            custom_convert_map=convert_map(),
         )
+    except ModelError:
+        raise
     except IMPORT_ERRORS as error:
         raise ModelError(f"TVM's torch.export importer refused {name!r}: {error}") from error
     mod = _bind_batch(mod, len(names), batch)

@@ -53,9 +53,9 @@ def conv2d_spec(call: Any) -> ConvSpec:
         k=weight_sizes["O"],
         r=weight_sizes["H"],
         s=weight_sizes["W"],
-        stride=_uniform("strides", attrs.strides),
+        stride=_uniform(weight, "strides", attrs.strides),
         padding=_padding(attrs.padding),
-        dilation=_uniform("dilation", attrs.dilation),
+        dilation=_uniform(weight, "dilation", attrs.dilation),
         groups=int(attrs.groups),
         dtype=dtype,
         layout=layout,
@@ -106,12 +106,16 @@ def _check_layouts(attrs: Any, layout: str, dtype: str) -> None:
         )
 
 
-def _uniform(name: str, values: Any) -> int:
+def _uniform(weight: Any, name: str, values: Any) -> int:
     """The one value of a (height, width) pair."""
     distinct = {int(v) for v in values}
     if len(distinct) != 1:
+        do = "export it with stride 1 and slice its output"
+        if name == "dilation":
+            do = "export it with a larger filter that holds zeros"
         raise UnsupportedError(
-            f"conv2d {name}={[int(v) for v in values]}: height and width must have the same"
+            f"conv2d with the weight {getattr(weight, 'name', '?')!r} has {name} "
+            f"{[int(v) for v in values]}: height and width must have the same; {do}"
         )
     return distinct.pop()
 

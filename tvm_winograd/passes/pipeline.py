@@ -28,8 +28,10 @@ from .fold_batch_norm import FoldReport, fold_batch_norm
 from .group_convs import group_convs
 from .lower_convs import Chooser, Layer, lower_convs
 from .merge_clips import merge_clips
+from .name_variables import name_variables
 from .params import Params, fold_param_shapes
 from .plan_workspaces import Workspace, plan_workspaces
+from .refuse_left import refuse_left
 
 Dump = Callable[[str, tvm.IRModule], None]
 
@@ -74,9 +76,11 @@ def lower(
     mod = group_convs(mod)
     dump("grouped", mod)
     mod, params, layers = lower_convs(mod, params, choose)
+    mod = name_variables(mod)
     dump("lowered", mod)
     with make_target(hardware):
         mod = tvm.transform.Sequential(_legalize_passes())(mod)
+    refuse_left(mod)
     dump("legalized", mod)
     choices = {layer.function: layer.choice for layer in layers}
     mod, functions = apply_schedules(mod, choices, hardware)

@@ -1,0 +1,37 @@
+"""What is no convolution on the CPU: long sums in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import tvm_winograd
+from tvm_winograd.reference import relative_error
+
+X = torch.randn(2, 4, 64, 66, generator=torch.Generator().manual_seed(0)) + 1
+SUMS = {
+    "mean of maps": lambda x: x.mean((2, 3)),
+    "rectified mean": lambda x: x.mean((2, 3)).relu() + 1,
+    "mean of all": lambda x: x.mean((0, 2, 3)),
+    "mean of the middle": lambda x: x.mean((1, 2)),
+    "prime": lambda x: x[:, :, :37, :37].mean((2, 3)),
+    "windows": lambda x: torch.nn.functional.avg_pool2d(x, 33),
+    "softmax": lambda x: x.flatten(1).softmax(1),
+    "maximum": lambda x: x.amax((2, 3)),
+    "index": lambda x: x.flatten(1).argmax(1).float(),
+}
+
+
+class Net(torch.nn.Module):
+    def __init__(self, function: Callable) -> None:
+        super().__init__()
+        self.forward = function
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_long_sums(name: str) -> None:
+    made = tvm_winograd.compile(torch.export.export(Net(SUMS[name]).eval(), (X,)), target="llvm")
+    want = SUMS[name](X.double()).numpy()
+    assert relative_error(made.run(X.numpy()), want) < 2e-7  # in one sum 1e-6

@@ -1,0 +1,184 @@
+"""Operators of torch that TVM's importer lacks or gets wrong without a word (0.27).
+
+It drops the factors of add(x, y, alpha=), selu and avg_pool2d(divisor_override=), takes the pixel
+nearest to the centre where torch takes the one to the left, and rounds scale factors to a size.
+A function takes (fx node, importer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ModelError
+from .model import same_pixels
+
+Convert = Callable[[Any, Any], Any]
+
+
+def convert_map() -> dict[str, Convert]:
+    """For from_exported_program(custom_convert_map=)."""
+    from tvm import relax
+
+    op = relax.op
+    return {
+        "add.Tensor": _scaled(op.add),
+        "sub.Tensor": _scaled(op.subtract),
+        "elu.default": _elu,
+        "avg_pool2d.default": _avg_pool2d,
+        "upsample_nearest2d.vec": _nearest,
+        "upsample_bilinear2d.vec": _bilinear,
+        "_upsample_bilinear2d_aa.default": _antialiased,
+        "grid_sampler_2d.default": _refused("grid_sample", "TVM reads its grid as another shape"),
+        "max.dim": _extreme(op.max, op.argmax),
+        "min.dim": _extreme(op.min, op.argmin),
+        "amax.default": _reduced(op.max),
+        "amin.default": _reduced(op.min),
+        "adaptive_max_pool2d.default": _adaptive_max_pool2d,
+    }
+
+
+def _argument(node: Any, index: int, name: str, default: Any) -> Any:
+    return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
+
+
+def _refuse(what: str, why: str) -> ModelError:
+    return ModelError(f"{what} is not supported: {why}; export the model without it")
+
+
+def _refused(what: str, why: str) -> Convert:
+    def convert(node: Any, importer: Any) -> Any:
+        raise _refuse(f"{what} (node {node.name!r})", why)
+
+    return convert
+
+
+def _scaled(function: Any) -> Convert:
+    """add and sub: the second argument times alpha."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        from tvm import relax
+
+        plain = importer._binary_op(function, None)
+        if (alpha := node.kwargs.get("alpha", 1)) == 1:
+            return plain(node)
+        x, y = importer.retrieve_args(node)
+        if isinstance(y, int | float):
+            y = relax.const(y, x.ty.dtype)
+        factor = relax.const(alpha, y.ty.dtype)
+        return importer.block_builder.emit(
+            function(x, importer.block_builder.emit(relax.op.multiply(y, factor)))
+        )
+
+    return convert
+
+
+def _elu(node: Any, importer: Any) -> Any:
+    from tvm import relax
+
+    scale, inner = _argument(node, 2, "scale", 1), _argument(node, 3, "input_scale", 1)
+    if inner != 1:
+        raise _refuse(f"elu with input_scale={inner} (node {node.name!r})", "TVM has none")
+    out = importer._elu(node)
+    if scale == 1:
+        return out
+    factor = relax.const(float(scale), out.ty.dtype)
+    return importer.block_builder.emit(relax.op.multiply(out, factor))
+
+
+def _avg_pool2d(node: Any, importer: Any) -> Any:
+    if (divisor := _argument(node, 6, "divisor_override", None)) is not None:
+        what = f"avg_pool2d with divisor_override={divisor} (node {node.name!r})"
+        raise _refuse(what, "TVM divides by the window")
+    return importer._avg_pool2d(node)
+
+
+def _nearest(node: Any, importer: Any) -> Any:
+    factors = _argument(node, 2, "scale_factors", None)
+    size = _output_size(node, importer, factors, nearest=True)
+    options = {"coordinate_transformation_mode": "asymmetric", "rounding_method": "floor"}
+    return _resized(node, importer, size, "nearest_neighbor", options)
+
+
+def _bilinear(node: Any, importer: Any) -> Any:
+    size = _output_size(node, importer, _argument(node, 3, "scale_factors", None))
+    corners = _argument(node, 2, "align_corners", False)
+    mode = "align_corners" if corners else "half_pixel"
+    options = {"coordinate_transformation_mode": mode}
+    return _resized(node, importer, size, "linear", options)
+
+
+def _antialiased(node: Any, importer: Any) -> Any:
+    size = _output_size(node, importer, None)
+    if any(out < given for out, given in zip(size, _map_size(node, importer), strict=True)):
+        what = f"interpolate(antialias=True) to a smaller map (node {node.name!r})"
+        raise _refuse(what, "TVM has no antialiasing")
+    return _bilinear(node, importer)
+
+
+def _map_size(node: Any, importer: Any) -> list[int]:
+    return [int(n) for n in [*importer.env[node.args[0]].ty.shape][2:]]
+
+
+def _output_size(node: Any, importer: Any, factors: Any, nearest: bool = False) -> tuple[int, ...]:
+    """Of a resize; torch reads pixels 1 / factor apart, TVM input / output."""
+    if size := node.args[1]:
+        return tuple(size)
+    given = _map_size(node, importer)
+    if not all(same_pixels(n, f, nearest) for n, f in zip(given, factors, strict=True)):
+        what = f"interpolate(scale_factor={list(factors)}) (node {node.name!r})"
+        why = f"{given} pixels do not become whole ones"
+        raise ModelError(
+            f"{what} is not supported: {why}; give it size=, or recompute_scale_factor=True"
+        )
+    return tuple(int(n * f) for n, f in zip(given, factors, strict=True))
+
+
+def _resized(
+    node: Any, importer: Any, size: tuple[int, ...], method: str, options: dict[str, str]
+) -> Any:
+    from tvm import relax
+
+    x = importer.env[node.args[0]]
+    return importer.block_builder.emit(
+        relax.op.image.resize2d(x, size, layout="NCHW", method=method, **options)
+    )
+
+
+def _extreme(values: Any, indices: Any) -> Convert:
+    """(values, indices) along one axis; the importer would sort all of it."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        from tvm import relax
+
+        x, axis, keep = importer.env[node.args[0]], node.args[1], _argument(node, 2, "keepdim", 0)
+        emit = importer.block_builder.emit
+        fields = [emit(values(x, axis, bool(keep))), emit(indices(x, axis, bool(keep)))]
+        return emit(relax.Tuple(fields))
+
+    return convert
+
+
+def _reduced(function: Any) -> Convert:
+    def convert(node: Any, importer: Any) -> Any:
+        axes = _argument(node, 1, "dim", None) or None  # all
+        keep = bool(_argument(node, 2, "keepdim", False))
+        return importer.block_builder.emit(function(importer.env[node.args[0]], axes, keep))
+
+    return convert
+
+
+def _adaptive_max_pool2d(node: Any, importer: Any) -> Any:
+    """Over windows of one size, without the indices."""
+    from tvm import relax
+
+    given, made = _map_size(node, importer), list(node.args[1])
+    uneven = any(n % out for n, out in zip(given, made, strict=True))
+    if uneven or any(user.args[1] != 0 for user in node.users):
+        what = f"adaptive_max_pool2d from {given} to {made} (node {node.name!r})"
+        raise _refuse(what, "windows of one size are, and no indices")
+    window = [n // out for n, out in zip(given, made, strict=True)]
+    pooled = importer.block_builder.emit(
+        relax.op.nn.max_pool2d(importer.env[node.args[0]], window, window)
+    )
+    return importer.block_builder.emit(relax.Tuple([pooled]))

@@ -1,0 +1,93 @@
+"""Relax operators in numpy: normalizations, activations and indexing. As in numpy_ops.py, a
+function takes (attrs, argument arrays)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+_erf = np.vectorize(math.erf, otypes=["float64"])
+
+
+def erf(_: Any, x: np.ndarray) -> np.ndarray:
+    return _erf(x).astype(x.dtype)
+
+
+def gelu(attrs: Any, x: np.ndarray) -> np.ndarray:
+    return x * (1 + erf(attrs, x / math.sqrt(2))) / 2
+
+
+def gelu_tanh(_: Any, x: np.ndarray) -> np.ndarray:
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+def log_softmax(attrs: Any, x: np.ndarray) -> np.ndarray:
+    axis = int(attrs.axis)
+    shifted = x - x.max(axis=axis, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+
+
+def layer_norm(attrs: Any, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    axes = sorted(int(v) % x.ndim for v in attrs.axes)
+    shape = [n if i in axes else 1 for i, n in enumerate(x.shape)]
+    out = _normalized(x, tuple(axes), float(attrs.epsilon))
+    out = out * gamma.reshape(shape) if attrs.scale else out
+    return out + beta.reshape(shape) if attrs.center else out
+
+
+def group_norm(attrs: Any, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    channel, groups = int(attrs.channel_axis) % x.ndim, int(attrs.num_groups)
+    split = (*x.shape[:channel], groups, x.shape[channel] // groups, *x.shape[channel + 1 :])
+    axes = [channel + 1, *(int(v) % x.ndim + (int(v) % x.ndim > channel) for v in attrs.axes)]
+    out = _normalized(x.reshape(split), tuple(axes), float(attrs.epsilon)).reshape(x.shape)
+    shape = [-1 if i == channel else 1 for i in range(x.ndim)]
+    out = out * gamma.reshape(shape) if attrs.scale else out
+    return out + beta.reshape(shape) if attrs.center else out
+
+
+def instance_norm(attrs: Any, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    axes = tuple(int(v) % x.ndim for v in attrs.axes)
+    shape = [-1 if i == int(attrs.channel_axis) % x.ndim else 1 for i in range(x.ndim)]
+    out = _normalized(x, axes, float(attrs.epsilon))
+    out = out * gamma.reshape(shape) if attrs.scale else out
+    return out + beta.reshape(shape) if attrs.center else out
+
+
+def _normalized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
+    centred = x - x.mean(axis=axes, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=axes, keepdims=True) + epsilon)
+
+
+def strided_slice(
+    _: Any,
+    x: np.ndarray,
+    axes: Sequence[int],
+    begin: Sequence[int],
+    end: Sequence[int],
+    strides: Sequence[int] | None = None,
+) -> np.ndarray:
+    index = [slice(None)] * x.ndim
+    for i, axis in enumerate(axes):
+        index[axis] = slice(begin[i], end[i], strides[i] if strides else 1)
+    return x[tuple(index)]
+
+
+def take(attrs: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray:
+    return np.take(x, index, None if attrs.axis is None else int(attrs.axis))
+
+
+def tile(attrs: Any, x: np.ndarray) -> np.ndarray:
+    return np.tile(x, [int(v) for v in attrs.repeats])
+
+
+def extreme_index(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """argmax, argmin."""
+
+    def op(attrs: Any, x: np.ndarray) -> np.ndarray:
+        axis = None if attrs.axis is None else int(attrs.axis)
+        return np.asarray(function(x, axis=axis, keepdims=bool(attrs.keepdims)))
+
+    return op
