@@ -66,9 +66,10 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Im2win]:
     near += [replace(first, parts=n) for n in (first.parts // 2, 2 * first.parts) if n]
     near += [replace(first, lanes=lanes) for lanes in _lanes(first.grid_tile)[1:3]]
     legal = [c for c in near if spec.c % (c.bc * c.parts) == 0 and illegal(c, spec, hw) is None]
-    tiles = {_tile_of(c): c for c in reversed(others)}
-    best = sorted(tiles.values(), key=others.index)
-    return list(dict.fromkeys([first, *legal, *best]))[:_MOST]
+    best: dict[tuple[int, ...], Im2win] = {}
+    for config in others:
+        best.setdefault(_tile_of(config), config)
+    return list(dict.fromkeys([first, *legal, *best.values()]))[:_MOST]
 
 
 def _tile_of(config: Im2win) -> tuple[int, ...]:

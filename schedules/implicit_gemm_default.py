@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import lru_cache
 
 from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec
@@ -66,6 +67,7 @@ def portable(spec: ConvSpec) -> Implicit:
     return replace(whole, parts=ceil_div(gemm.sizes(spec, whole.tiling).q, LONGEST_SUM))
 
 
+@lru_cache(maxsize=256)
 def default(spec: ConvSpec, gpu: Gpu) -> Implicit:
     """The cheapest of all tiles, kinds of step and parts."""
     whole = [c for tile in _WHOLE if (c := _in_whole_channels(tile, spec, gpu))]
@@ -73,6 +75,7 @@ def default(spec: ConvSpec, gpu: Gpu) -> Implicit:
     return min([_without_whole(spec, gpu), *found], key=lambda c: cost(c, spec, gpu))
 
 
+@lru_cache(maxsize=256)
 def _without_whole(spec: ConvSpec, gpu: Gpu) -> Implicit:
     """The cheapest in LADDER's steps."""
     found = [c for tile in LADDER for c in _split(_fit(tile, spec, gpu), spec, gpu)[:1]]
@@ -82,6 +85,11 @@ def _without_whole(spec: ConvSpec, gpu: Gpu) -> Implicit:
 def configs(spec: ConvSpec, hw: Hardware) -> list[Implicit]:
     """The legal configs worth trying, the default first."""
     assert isinstance(hw, Gpu)
+    return list(_configs(spec, hw))
+
+
+@lru_cache(maxsize=256)  # a choice asks for those of both kernels, several times
+def _configs(spec: ConvSpec, hw: Gpu) -> tuple[Implicit, ...]:
     first = default(spec, hw)
     out = [first]
     for whole in _whole_channels(first, spec):
@@ -98,7 +106,7 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Implicit]:
         out.append(replace(first, inputs="async4"))
     if first.buffers > 2:
         out += [replace(first, buffers=6), replace(first, inputs="registers", buffers=2)]
-    return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None][:_MOST]
+    return tuple(c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None)[:_MOST]
 
 
 def _whole_channels(config: Implicit, spec: ConvSpec) -> list[Implicit]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import numpy as np
 import pytest
 from tvm_winograd.schedules import direct_cpu, winograd_fused
 from tvm_winograd.schedules.kernel import config_dict
 
 import tvm_winograd
-from tvm_winograd import ConvSpec, TvmWinogradError, reference
+from tvm_winograd import ConvSpec, TvmWinogradError, compiler, reference
+from tvm_winograd.errors import BuildError
 from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import load_model
 from tvm_winograd.frontend.builtin import builtin_model
@@ -21,6 +25,11 @@ SMALL = ResNetConfig("basic", (1, 2), 10, 3, 33, (16, 24))  # 33x33: odd maps al
 @pytest.fixture(scope="module")
 def model():
     return builtin_model(SMALL, "small", batch=2)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return builtin_model(ResNetConfig("basic", (1,), 10, 3, 9, (16,), small_stem=True), "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +105,8 @@ def test_explicit_config_of_one_layer(model, tmp_path):
     assert [n for n, layer in layers.items() if layer["source"] == "explicit"] == [name]
 
 
-def test_explicit_config_too_large_for_ptx(tmp_path):
+def test_explicit_config_too_large_for_ptx(tiny, tmp_path):
     """A config for the architecture asked for; the PTX for other GPUs keeps its own."""
-    tiny = builtin_model(ResNetConfig("basic", (1,), 10, 3, 9, (16,), small_stem=True), "tiny")
     config = winograd_fused.Fused()
     made = tvm_winograd.compile(
         tiny, target="cuda", output=tmp_path / "a", configs={"layer1.0.conv1": config}
@@ -112,6 +120,31 @@ def test_explicit_config_too_large_for_ptx(tmp_path):
     assert chosen["sm_90"]["source"] == "explicit"
     assert chosen["sm_90"]["config"] == config_dict(config)
     assert chosen["ptx"]["source"] == "default"
+
+
+@pytest.mark.parametrize("target", ["llvm", "cuda"])
+def test_compiled_side_by_side_as_one_by_one(target, tiny, tmp_path, monkeypatch):
+    def compile_with(builders: int) -> tuple[dict, list]:
+        pool, steps = partial(ThreadPoolExecutor, builders), []
+        monkeypatch.setattr(compiler, "ThreadPoolExecutor", lambda count: pool())
+        path = tmp_path / str(builders)
+        options = {"target": target, "batch": (1, 3), "output": path, "progress": steps.append}
+        manifest = tvm_winograd.compile(tiny, **options).manifest
+        files = [f for f in sorted(path.rglob("*")) if f.is_file() and f.name != "manifest.json"]
+        content = {str(f.relative_to(path)): f.read_bytes() for f in files}
+        return {**content, "manifest": {**manifest, "created": None}}, steps[:-1]
+
+    assert compile_with(1) == compile_with(4)
+
+
+def test_an_error_of_a_builder_is_the_callers(tiny, tmp_path, monkeypatch):
+    def fail(*args, **options):
+        raise BuildError("no space left")
+
+    monkeypatch.setattr(compiler.build, "build", fail)
+    with pytest.raises(BuildError, match="no space left"):
+        tvm_winograd.compile(tiny, batch=(1, 3), output=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tvm_winograd import ConvSpec, Epilogue, reference
+from tvm_winograd.transforms import cook_toom
 
 
 def by_definition(spec, x, w):
@@ -42,6 +43,15 @@ def test_winograd_is_the_direct_convolution(m, layout, rng):
     x, w = rng.standard_normal(spec.input_shape), rng.standard_normal(spec.weight_shape)
     got = reference.winograd_conv2d(spec, x, w, m)
     assert reference.relative_error(got, reference.conv2d(spec, x, w)) < 1e-13
+
+
+@pytest.mark.parametrize("m", [2, 4, 6])
+def test_weight_transform_is_the_definition(m, rng):
+    w = rng.standard_normal((5, 4, 3, 3)).astype("float32")
+    _, g, _ = cook_toom(m, 3).arrays()
+    want = np.einsum("ar,bs,kcrs->cabk", g, g, w.astype("float64")).reshape(4, -1, 5)
+    for given in (w, np.asfortranarray(w)):
+        np.testing.assert_allclose(reference.weight_transform(given, m), want, atol=1e-13)
 
 
 def test_epilogue_order(rng):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -92,9 +95,12 @@ def compile(
     if ptx and target == "cuda":
         jobs += [_Job(PORTABLE, True, network) for network in networks]
     arrays = SharedArrays()
-    modules = [
-        _module(job, batches, wishes, compiler, cuda_graph, arrays, progress, dump) for job in jobs
-    ]
+    with _builders() as pool:
+        begun = [
+            _module(job, batches, wishes, compiler, cuda_graph, arrays, pool, progress, dump)
+            for job in jobs
+        ]
+        modules = [module.result() for module in begun]
     path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
     progress(f"writing {path}")
     return _write(path, target, modules, loaded, batches, labels)
@@ -114,6 +120,17 @@ class _Job:
         return f"{kind}-b{self.network.batch}" if batches else kind
 
 
+@contextmanager
+def _builders() -> Iterator[ThreadPoolExecutor]:
+    """Threads to compile in: neither NVRTC nor LLVM holds Python's lock. An error ends them."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 def _module(
     job: _Job,
     batches: Batches | None,
@@ -121,9 +138,11 @@ def _module(
     compiler: str,
     cuda_graph: bool,
     arrays: SharedArrays,
+    pool: ThreadPoolExecutor,
     progress: Progress,
     dump: Dump,
-) -> BuiltModule:
+) -> Future[BuiltModule]:
+    """Lowered here, as TVM's BlockBuilder is not for threads; compiled in `pool`."""
     name, network = job.name(batches), job.network
     progress(f"lowering for {name}")
     wanted = replace(wishes, configs={}) if job.ptx else wishes
@@ -134,8 +153,10 @@ def _module(
     for note in lowered.notes:
         progress(f"note: {note}")
     progress(f"compiling {len(lowered.functions)} functions for {name}")
-    module = _build_module(name, job.hardware, lowered, compiler, job.ptx, cuda_graph)
-    return replace(module, batch=network.batch if batches else None)
+    batch = network.batch if batches else None
+    return pool.submit(
+        _build_module, name, job.hardware, lowered, batch, compiler, job.ptx, cuda_graph
+    )
 
 
 def _at_batches(model: Model, batches: Batches | None) -> list[Model]:
@@ -212,7 +233,13 @@ def _model_name(model: Any) -> str:
 
 
 def _build_module(
-    name: str, hardware: Hardware, lowered: Lowered, compiler: str, ptx: bool, cuda_graph: bool
+    name: str,
+    hardware: Hardware,
+    lowered: Lowered,
+    batch: int | None,
+    compiler: str,
+    ptx: bool,
+    cuda_graph: bool,
 ) -> BuiltModule:
     on_gpu = isinstance(hardware, Gpu)
     with as_build_error(f"TVM could not plan {name}"):
@@ -227,6 +254,7 @@ def _build_module(
         kind="ptx" if ptx else "cubin" if on_gpu else "llvm",
         executable=executable,
         params=lowered.params,
+        batch=batch,
         layout=lowered.layout.as_dict() if lowered.layout else None,
         layers=[
             {**layer.as_dict(), "workspace_bytes": sum(w.bytes for w in workspaces[layer.function])}

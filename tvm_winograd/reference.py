@@ -70,8 +70,10 @@ def weight_transform(w: np.ndarray, m: int = 2) -> np.ndarray:
     """U = G g G^T: (k, c, 3, 3) -> (c, alpha*alpha, k), float64."""
     t = cook_toom(m, w.shape[2])
     _, g, _ = t.arrays()
-    u = np.einsum("ar,bs,kcrs->cabk", g, g, w.astype("float64"), optimize=True)
-    return u.reshape(w.shape[1], t.alpha**2, w.shape[0])
+    k, c, r, s = w.shape
+    taps = np.ascontiguousarray(w.transpose(2, 3, 1, 0), dtype="float64").reshape(r, s * c * k)
+    u = g @ (g @ taps).reshape(t.alpha, s, c * k)
+    return u.reshape(t.alpha**2, c, k).swapaxes(0, 1)
 
 
 def input_transform(d: np.ndarray, t: Transforms) -> np.ndarray:

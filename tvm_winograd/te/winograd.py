@@ -119,8 +119,8 @@ def weight_shape(spec: ConvSpec, tiling: Tiling) -> tuple[int, ...]:
 def pack_weights(w: np.ndarray, spec: ConvSpec, tiling: Tiling) -> np.ndarray:
     """U = G g G^T of (k, c, 3, 3) weights, computed in float64, packed, float32."""
     z, u = sizes(spec, tiling), reference.weight_transform(w, tiling.m)  # (c, e, k)
-    u = np.pad(u, ((0, z.c_pad - spec.c), (0, 0), (0, z.kb * z.bk - spec.k)))
-    u = u.reshape(z.c_pad, u.shape[1], z.kb, *tiling.k_tile).astype("float32")
+    padding = (0, z.c_pad - spec.c), (0, 0), (0, z.kb * z.bk - spec.k)
+    u = np.pad(u.astype("float32"), padding).reshape(z.c_pad, -1, z.kb, *tiling.k_tile)
     return np.ascontiguousarray(u if tiling.channel_outer else np.moveaxis(u, 0, 2))
 
 
