@@ -57,8 +57,7 @@ _BRANCH = 70
 # of a map that is no multiple of 16 bytes leave two sectors partly filled.
 _STORE, _WORD_STORE = 0.75, 2.7
 _IM2COL = 1.8  # the kernel that writes B, over one that only copies
-# Of the time of implicit GEMM, at most, for which im2col is worth r * s times the input in memory.
-_WORTH_MEMORY = 0.9
+_WORTH_MEMORY = 0.9  # of implicit GEMM's time, for which im2col may take r * s inputs of memory
 
 
 def portable(spec: ConvSpec) -> Implicit:
@@ -84,12 +83,12 @@ def _without_whole(spec: ConvSpec, gpu: Gpu) -> Implicit:
 
 def configs(spec: ConvSpec, hw: Hardware) -> list[Implicit]:
     """The legal configs worth trying, the default first."""
-    assert isinstance(hw, Gpu)
     return list(_configs(spec, hw))
 
 
 @lru_cache(maxsize=256)  # a choice asks for those of both kernels, several times
-def _configs(spec: ConvSpec, hw: Gpu) -> tuple[Implicit, ...]:
+def _configs(spec: ConvSpec, hw: Hardware) -> tuple[Implicit, ...]:
+    assert isinstance(hw, Gpu)
     first = default(spec, hw)
     out = [first]
     for whole in _whole_channels(first, spec):
@@ -164,7 +163,7 @@ def not_worth_im2col(spec: ConvSpec, hw: Hardware) -> str | None:
     """None, or why a workspace is not worth its memory."""
     assert isinstance(hw, Gpu)
     im2col = _with_workspace(_without_whole(spec, hw))
-    gathered, copied = (seconds(c, spec, hw) for c in (default(spec, hw), im2col))
+    gathered, copied = seconds(default(spec, hw), spec, hw), seconds(im2col, spec, hw)
     if copied <= _WORTH_MEMORY * gathered:
         return None
     return f"estimated {copied * 1e6:.1f} us: too little saved for r * s times the input in memory"

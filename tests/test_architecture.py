@@ -53,7 +53,7 @@ ROOMS = [
         ],
     ),
     ("compile", ["conv", "chooser", "compiler"]),
-    ("tools", ["preprocess", "verify", "inspect", "env"]),
+    ("tools", ["preprocess", "verify_report", "verify", "inspect", "env"]),
     ("tuning", ["tuning"]),
     ("bench", ["bench", "report"]),
     ("cli", ["cli"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from tvm_winograd.cli import main
 from tvm_winograd.errors import ModelError
 from tvm_winograd.tolerances import NETWORK_FLOOR
-from tvm_winograd.verify import Report, load_source
+from tvm_winograd.verify import load_source
+from tvm_winograd.verify_report import Report
 
 
 @pytest.mark.parametrize(
@@ -20,6 +22,12 @@ def test_the_ratio_shown_is_the_one_that_is_judged(error, peer, ratio) -> None:
     report = Report("cpu", error, "direct", peer, ratio_limit=2.0)
     assert report.as_dict()["ratio"] == pytest.approx(ratio)
     assert report.ok == (ratio <= 2.0)
+
+
+def test_a_model_imported_wrongly_is_not_ok() -> None:
+    right = Report("cpu", 1e-7, "direct", 1e-6, ratio_limit=2.0, imported=1e-6)
+    assert right.ok and not replace(right, imported=1e-3).ok
+    assert not replace(right, peer_error=0.0, imported=1e-4).ok
 
 
 def test_a_file_model_is_asked_for_by_its_name() -> None:

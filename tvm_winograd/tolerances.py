@@ -42,6 +42,9 @@ NETWORK_RATIO = 2.0
 # What that evaluation is granted at least, two units of float32's rounding: over ten outputs of a
 # small network it may err 1.0e-7 by luck and another order of the same sums 2.3e-7.
 NETWORK_FLOOR = 2.0**-22
+# A model's own framework in float32, times what the direct evaluation errs: it may sum in another
+# order, or use Winograd. An operator that was imported wrongly errs by 1e-3 and more.
+IMPORT_RATIO = 50.0
 
 
 # Of one running sum in float32, which "direct" is, TOLERANCES holds for so many products; 4,608

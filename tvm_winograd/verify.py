@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,50 +25,11 @@ from .frontend.weights import random_images
 from .passes.pipeline import network_in
 from .runtime import Runner
 from .shapes import ConvSpec, Epilogue
-from .tolerances import NETWORK_FLOOR, network_ratio, tolerance
+from .tolerances import network_ratio, tolerance
+from .verify_report import LayerResult, Report
 
 _UNCLIPPED = 4.0  # below the 6 at which ReLU6 clips, even where a result errs by half
 _SEED = 20_261  # of the verification input; not a calibration seed anyone would choose
-
-
-@dataclass(frozen=True)
-class LayerResult:
-    """Relative error of one convolution alone."""
-
-    name: str
-    algorithm: str
-    error: float
-    limit: float
-
-    @property
-    def ok(self) -> bool:
-        return self.error <= self.limit
-
-
-@dataclass(frozen=True)
-class Report:
-    """What verification found. `peer` is the direct float32 evaluation we compare with."""
-
-    module: str
-    error: float
-    peer: str
-    peer_error: float
-    ratio_limit: float  # of error over peer_error
-    layers: list[LayerResult] = field(default_factory=list)
-    padding: bool | None = None  # of a bucket: an image does not see the others, nor what is added
-
-    @property
-    def ok(self) -> bool:
-        exact = self.ratio <= self.ratio_limit
-        return exact and all(r.ok for r in self.layers) and self.padding is not False
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "ratio": self.ratio, "ok": self.ok}
-
-    @property
-    def ratio(self) -> float:
-        """How many times the peer's error, which counts as NETWORK_FLOOR where it is smaller."""
-        return self.error / max(self.peer_error, NETWORK_FLOOR)
 
 
 def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> Model:
@@ -162,7 +122,31 @@ def _verify(
         (ConvSpec.from_key(layer["spec"]), layer["algorithm"]) for layer in runner.module["layers"]
     )
     errors = _worst(outputs, want), peer, _worst(theirs, want)
-    return Report(runner.module["name"], *errors, limit, results, padding)
+    imported = _imported(model, inputs, want, progress)
+    return Report(runner.module["name"], *errors, limit, results, padding, imported)
+
+
+def _imported(
+    model: Model,
+    inputs: list[np.ndarray],
+    want: list[np.ndarray],
+    progress: Callable[[str], None],
+) -> float | None:
+    """What the model's own framework computes: an importer may misread an operator silently."""
+    if model.original is None:
+        return None
+    progress("network by its own framework")
+    try:
+        theirs = model.original(inputs)
+    except UnsupportedError as error:
+        progress(f"note: not compared with its own framework: {error}")
+        return None
+    shapes = [a.shape for a in theirs], [a.shape for a in want]
+    if shapes[0] != shapes[1]:
+        raise ModelError(
+            f"outputs of {shapes[0]} were imported as {shapes[1]}: an importer's fault"
+        )
+    return _worst(theirs, want)
 
 
 def _outputs(runner: Runner, inputs: list[np.ndarray]) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ from .common import add_model_options, print_json, print_table, progress_printer
 
 if TYPE_CHECKING:
     from ..artifact import Artifact
-    from ..verify import Report
+    from ..verify_report import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,4 +115,8 @@ def _print(report: Report, every_layer: bool) -> None:
         f"network: {report.error:.2e} from float64; {report.peer}: {report.peer_error:.2e}{floor}; "
         f"ratio {report.ratio:.2f} (limit {report.ratio_limit:.0f})"
     )
+    if report.imported is not None:
+        limit = report.import_limit
+        verdict = "" if report.imported <= limit else ": the model was IMPORTED WRONGLY"
+        print(f"its own framework: {report.imported:.2e} (limit {limit:.0e}){verdict}")
     print("ok" if report.ok else "FAILED")

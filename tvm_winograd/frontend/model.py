@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from ..errors import ModelError
 from ..manifest import sha256
 from ..passes.conv_spec import static_shape
 
+Original = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 # what TVM's importers raise about models they cannot take (InternalError is a RuntimeError)
 IMPORT_ERRORS = (
     NotImplementedError,
@@ -53,6 +54,7 @@ class Model:
     preprocess: dict[str, Any] | None = None  # how an image becomes the input
     labels: list[str] | None = None
     rebuild: Callable[[int], Any] | None = None  # batch -> `mod` for it; None: not known
+    original: Original | None = None  # the outputs of inputs by its own framework, float32
 
     @property
     def batch(self) -> int:
@@ -82,7 +84,7 @@ class Model:
             [t.name for t in self.outputs],
         )
         self._check_variables(other)
-        return replace(other, labels=self.labels, rebuild=self.rebuild)
+        return replace(other, labels=self.labels, rebuild=self.rebuild, original=self.original)
 
     def _check_variables(self, other: Model) -> None:
         """Parameters are handed over by their order: they must not depend on the batch."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import ModelError
+from ..errors import ModelError, UnsupportedError
 from ..manifest import sha256
 from .model import IMPORT_ERRORS, Model, file_source, make_model, tidy
 
@@ -42,7 +43,25 @@ def load_onnx(path: Path, batch: int | None = None) -> Model:
     )
     source["batch"] = loaded.batch
     _check_batch(loaded, batch)
-    return loaded
+    names = [i.name for i in prepared.graph.input]
+    return replace(
+        loaded, original=lambda inputs: _run(proto, dict(zip(names, inputs, strict=True)))
+    )
+
+
+def _run(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The graph's outputs, by onnx's own evaluator.
+
+    Raises:
+        UnsupportedError: it cannot evaluate the graph.
+    """
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        outputs = ReferenceEvaluator(proto).run(None, inputs)
+    except (*IMPORT_ERRORS, ArithmeticError, ImportError) as error:
+        raise UnsupportedError(f"onnx.reference cannot run it: {error}") from error
+    return [np.asarray(value) for value in outputs]
 
 
 def _read(path: Path) -> Any:

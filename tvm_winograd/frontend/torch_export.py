@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import ModelError
+from ..errors import ModelError, UnsupportedError
 from .model import IMPORT_ERRORS, Model, file_source, make_model, tidy
 from .torch_ops import convert_map
 
@@ -58,13 +60,35 @@ def from_exported(exported: Any, batch: int | None = None, name: str = "torch") 
     state = {**exported.state_dict, **dict(exported.named_parameters())}
     arrays = {n: np.ascontiguousarray(state[n].detach().cpu().numpy()) for n in names}
     mod, params = tidy(mod, arrays)
-    return make_model(
+    model = make_model(
         name,
         mod,
         params,
         {"kind": "torch.export", "batch": batch},
         rebuild=lambda other: from_exported(program, other, name).mod,
     )
+    return replace(model, original=partial(_run, program))
+
+
+def _run(program: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The program's outputs, by torch on the CPU.
+
+    Raises:
+        UnsupportedError: it takes more than tensors, or tensors on a GPU.
+    """
+    import torch
+    from torch.utils import _pytree
+
+    spec = program.call_spec.in_spec
+    if spec.num_leaves != len(inputs):
+        raise UnsupportedError(f"it takes {spec.num_leaves} arguments, {len(inputs)} of them here")
+    args, kwargs = _pytree.tree_unflatten([torch.from_numpy(x) for x in inputs], spec)
+    try:
+        with torch.no_grad():
+            outputs = program.module()(*args, **kwargs)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise UnsupportedError(f"torch cannot run it: {error}") from error
+    return [tensor.numpy() for tensor in _pytree.tree_leaves(outputs)]
 
 
 def _torch() -> Any:

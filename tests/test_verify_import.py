@@ -1,0 +1,96 @@
+"""`verify` beside the model's own framework: what TVM's importers misread silently is noticed."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+import tvm_winograd
+from tvm_winograd.cli import main
+from tvm_winograd.frontend import load_model, torch_export
+from tvm_winograd.verify import verify, verify_buckets
+
+
+class Net(nn.Module):
+    """Two inputs, one of them by name, two outputs, in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 5, 3, padding=1)
+
+    def forward(self, x: torch.Tensor, *, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        z = nn.functional.selu(self.conv(x))
+        return {"sum": torch.add(z, y, alpha=0.5), "mean": z.mean((2, 3))}
+
+
+def exported(**options) -> torch.export.ExportedProgram:
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 3, 8, 9), torch.randn(2, 5, 8, 9)
+    return torch.export.export(Net().eval(), (x,), {"y": y}, **options)
+
+
+def test_torch_agrees() -> None:
+    model = load_model(exported())
+    report = verify(tvm_winograd.compile(model), model)
+    assert report.ok and 0 < report.imported < 1e-6
+
+
+def test_what_is_misread_is_noticed(monkeypatch) -> None:
+    monkeypatch.setattr(torch_export, "convert_map", dict)  # TVM's importer alone
+    model = load_model(exported())
+    report = verify(tvm_winograd.compile(model), model)
+    assert not report.ok and report.imported > 0.01
+
+
+def test_every_bucket_is_compared() -> None:
+    batch = torch.export.Dim("batch", min=1, max=4)
+    program = exported(dynamic_shapes={"x": {0: batch}, "y": {0: batch}})
+    model = load_model(program, batch=3)
+    made = tvm_winograd.compile(program, batch=(1, 3), buckets=[2, 3])
+    assert all(r.ok and r.imported is not None for r in verify_buckets(made, model))
+
+
+@pytest.fixture
+def onnx_file(tmp_path):
+    """A convolution and a node of `name`, in a file."""
+
+    def write(name: str, **attributes):
+        w = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32")
+        nodes = [
+            helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+            helper.make_node(name, ["c"], ["y"], **attributes),
+        ]
+        ends = [
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)]
+            for n, shape in (("x", ["N", 3, 8, 9]), ("y", None))
+        ]
+        graph = helper.make_graph(nodes, "g", *ends, [numpy_helper.from_array(w, "w")])
+        path = tmp_path / "net.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+        return path
+
+    return write
+
+
+def test_onnx_agrees_on_the_command_line(onnx_file, tmp_path, capsys) -> None:
+    path = str(onnx_file("LeakyRelu", alpha=0.25))
+    assert main(["compile", path, "-o", str(tmp_path / "a"), "--batch", "2"]) == 0
+    assert main(["verify", str(tmp_path / "a"), "--model", path]) == 0
+    assert "its own framework: " in capsys.readouterr().out
+
+
+def test_what_the_framework_cannot_run_is_said(onnx_file, monkeypatch) -> None:
+    import onnx.reference
+
+    def refuse(self, *args):
+        raise NotImplementedError("no such operator")
+
+    monkeypatch.setattr(onnx.reference.ReferenceEvaluator, "run", refuse)
+    model, said = load_model(onnx_file("LeakyRelu")), []
+    report = verify(tvm_winograd.compile(model), model, progress=said.append)
+    assert report.ok and report.imported is None
+    assert any("no such operator" in text for text in said)
