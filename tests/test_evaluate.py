@@ -116,6 +116,9 @@ def test_indices_of_extremes(keep: bool) -> None:
     for call, want in ((relax.op.argmax, torch.argmax), (relax.op.argmin, torch.argmin)):
         got = run(lambda x, call=call: call(x, 1, keep), X)
         np.testing.assert_array_equal(got, want(t64(X), 1, keepdim=keep).numpy())
+    got = run(lambda x: relax.op.astype(relax.op.argmax(x, 1, keep), "float32"), X)
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, torch.argmax(t64(X), 1, keepdim=keep).numpy())
 
 
 def test_normalizations_match_torch() -> None:

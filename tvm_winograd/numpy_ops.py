@@ -93,6 +93,12 @@ def pad(attrs: Any, x: np.ndarray) -> np.ndarray:
     return np.pad(x, list(zip(widths[::2], widths[1::2], strict=True)), constant_values=value)
 
 
+def astype(attrs: Any, x: np.ndarray) -> np.ndarray:
+    """Floats keep the precision of the evaluation."""
+    dtype = np.dtype(str(attrs.dtype))
+    return x if dtype.kind == x.dtype.kind == "f" else x.astype(dtype)
+
+
 def identity(_: Any, x: np.ndarray) -> np.ndarray:
     return x
 
@@ -151,6 +157,8 @@ OPS: dict[str, Op] = {
     "relax.std": reduce_with(np.std),
     "relax.argmax": norms.extreme_index(np.argmax),
     "relax.argmin": norms.extreme_index(np.argmin),
+    "relax.astype": astype,
+    "relax.logical_not": elementwise(np.logical_not),
     "relax.erf": norms.erf,
     "relax.square": elementwise(np.square),
     "relax.floor": elementwise(np.floor),

@@ -216,7 +216,7 @@ def _tensor_spec(name: str, expr: Any, input: bool = True) -> TensorSpec:
 
 
 def _not_float32(what: str, dtype: str) -> ModelError:
-    return ModelError(
-        f"{what} is {dtype}; only float32 models are supported: export the model in float32 and "
-        "choose the precision with --dtype when compiling"
-    )
+    do = "export the model in float32"
+    if dtype.startswith("int") or dtype == "bool":
+        do = "convert it to float32 inside the model, e.g. with .float()"
+    return ModelError(f"{what} is {dtype}; only float32 is supported: {do}")
