@@ -6,7 +6,10 @@ less: one sum of 4,096 terms is wrong by 1e-6, four times as much as a convoluti
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+from tvm.tirx.analysis import undefined_vars
 
 from tvm_winograd.gpu import Cpu
 
@@ -35,9 +38,14 @@ def schedule(sch: Any, cpu: Cpu) -> None:
 
 
 def _split_sum(sch: Any, block: Any) -> None:
-    """A long sum of one array over the last loops of a block, in parts of every sums-th term."""
+    """A long sum of one array over the last loops of a block, in parts of every sums-th term.
+
+    It may be several sums of one loop: normalizations add up the terms and their squares.
+    """
     node = sch.get(block)
-    if node.init is None or len(node.reads) != 1 or len(node.writes) != 1:
+    # no index of an extreme
+    floats = all(str(w.source.ty.dtype).startswith("float") for w in node.writes)
+    if node.init is None or _summed(node) != 1 or not floats:
         return
     loops = sch.get_loops(block)
     terms = loops[_leading_spatial(sch, block, len(loops)) :]
@@ -46,10 +54,29 @@ def _split_sum(sch: Any, block: Any) -> None:
         return
     if set(_kinds(sch, block)[len(loops) - len(terms) :]) != {_REDUCE}:
         return
-    sums = next((k for k in range(_MOST_PARTS, 1, -1) if n % k == 0), 1)
+    sums = _parts(n)
+    if sums == 1:
+        return
     fused = sch.fuse(*terms) if len(terms) > 1 else terms[0]
     _, part = sch.split(fused, [None, sums])
     sch.annotate(sch.rfactor(part, 0), _PARTS, sums)
+
+
+def _summed(node: Any) -> int:
+    """How many arrays a block reads along its sum; a variance's mean is not one of them."""
+    taken = [v.var for v in node.iter_vars if int(v.iter_type) == _REDUCE]
+
+    def along(region: Any) -> bool:
+        places = [undefined_vars(r.min) for r in region.region]
+        return any(v.same_as(used) for place in places for used in place for v in taken)
+
+    return sum(along(region) for region in node.reads)
+
+
+def _parts(terms: int) -> int:
+    """How many sums share `terms` evenly: at most _MOST_PARTS, or the next; 1 for a prime."""
+    candidates = *range(_MOST_PARTS, 1, -1), *range(_MOST_PARTS, math.isqrt(terms) + 1)
+    return next((k for k in candidates if terms % k == 0), 1)
 
 
 def _kinds(sch: Any, block: Any) -> list[int]:

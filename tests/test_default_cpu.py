@@ -11,12 +11,16 @@ import tvm_winograd
 from tvm_winograd.reference import relative_error
 
 X = torch.randn(2, 4, 64, 66, generator=torch.Generator().manual_seed(0)) + 1
+ONES = torch.ones(2, 4)
 SUMS = {
     "mean of maps": lambda x: x.mean((2, 3)),
     "rectified mean": lambda x: x.mean((2, 3)).relu() + 1,
     "mean of all": lambda x: x.mean((0, 2, 3)),
     "mean of the middle": lambda x: x.mean((1, 2)),
     "prime": lambda x: x[:, :, :37, :37].mean((2, 3)),
+    "primes": lambda x: x.flatten(1)[:, : 67 * 71].mean(1),
+    "group norm": lambda x: torch.nn.functional.group_norm(x, 2, *ONES.to(x)),
+    "layer norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[2:]),
     "windows": lambda x: torch.nn.functional.avg_pool2d(x, 33),
     "softmax": lambda x: x.flatten(1).softmax(1),
     "maximum": lambda x: x.amax((2, 3)),

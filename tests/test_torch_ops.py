@@ -18,6 +18,8 @@ from tvm_winograd.reference import relative_error
 RIGHT = {
     "add": lambda x: torch.add(x, x * x, alpha=0.3),
     "sub of a number": lambda x: torch.sub(x, 2, alpha=0.3),
+    "sub from a number": lambda x: torch.rsub(x, 2, alpha=3),
+    "add of a mask": lambda x: torch.add(x, x > 0, alpha=2),
     "selu": F.selu,
     "nearest": lambda x: F.interpolate(x, size=(20, 7)),
     "nearest by 2": lambda x: F.interpolate(x, scale_factor=2),

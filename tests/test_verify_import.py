@@ -58,19 +58,21 @@ def test_every_bucket_is_compared() -> None:
 def onnx_file(tmp_path):
     """A convolution and a node of `name`, in a file."""
 
-    def write(name: str, **attributes):
+    def write(name: str, opset: int = 17, weights: tuple = (), **attributes):
         w = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32")
         nodes = [
             helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
-            helper.make_node(name, ["c"], ["y"], **attributes),
+            helper.make_node(name, ["c", *map(str, range(len(weights)))], ["y"], **attributes),
         ]
         ends = [
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)]
             for n, shape in (("x", ["N", 3, 8, 9]), ("y", None))
         ]
-        graph = helper.make_graph(nodes, "g", *ends, [numpy_helper.from_array(w, "w")])
+        arrays = {"w": w, **{str(i): array for i, array in enumerate(weights)}}
+        tensors = [numpy_helper.from_array(a, n) for n, a in arrays.items()]
+        graph = helper.make_graph(nodes, "g", *ends, tensors)
         path = tmp_path / "net.onnx"
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]), path)
         return path
 
     return write
@@ -81,6 +83,34 @@ def test_onnx_agrees_on_the_command_line(onnx_file, tmp_path, capsys) -> None:
     assert main(["compile", path, "-o", str(tmp_path / "a"), "--batch", "2"]) == 0
     assert main(["verify", str(tmp_path / "a"), "--model", path]) == 0
     assert "its own framework: " in capsys.readouterr().out
+
+
+NORM = tuple(np.array([1, 2, 3, n], "float32") for n in range(1, 5))
+
+
+@pytest.mark.parametrize(
+    ("name", "opset", "options"),
+    [
+        ("BatchNormalization", 7, {"weights": NORM}),
+        ("BatchNormalization", 11, {"weights": NORM}),
+        ("BatchNormalization", 13, {"weights": NORM}),
+        ("LRN", 17, {"size": 3, "alpha": 0.1}),
+        ("Softmax", 11, {}),
+        ("LogSoftmax", 11, {"axis": -1}),
+        ("Softmax", 13, {}),
+    ],
+)
+def test_what_the_framework_computes_wrongly(name, opset, options, onnx_file) -> None:
+    model = load_model(onnx_file(name, opset, **options))
+    report = verify(tvm_winograd.compile(model), model)
+    assert report.ok and report.imported < 1e-6
+
+
+def test_a_resize_to_many_pixels() -> None:
+    """float32 knows the place of a pixel less well the farther it is."""
+    up = nn.Upsample(size=(321, 321), mode="bilinear")
+    model = load_model(torch.export.export(up, (torch.randn(1, 2, 28, 28),)))
+    assert verify(tvm_winograd.compile(model), model).ok
 
 
 def test_what_the_framework_cannot_run_is_said(onnx_file, monkeypatch) -> None:

@@ -96,10 +96,13 @@ def compile(
         jobs += [_Job(PORTABLE, True, network) for network in networks]
     arrays = SharedArrays()
     with _builders() as pool:
-        begun = [
-            _module(job, batches, wishes, compiler, cuda_graph, arrays, pool, progress, dump)
-            for job in jobs
-        ]
+        begun: list[Future[BuiltModule]] = []
+        for job in jobs:
+            begun.append(
+                _module(job, batches, wishes, compiler, cuda_graph, arrays, pool, progress, dump)
+            )
+            for module in filter(Future.done, begun):
+                module.result()  # an error ends it before the next is lowered
         modules = [module.result() for module in begun]
     path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
     progress(f"writing {path}")

@@ -19,9 +19,8 @@ def max_pool(attrs: Any, x: np.ndarray) -> np.ndarray:
 
 def avg_pool(attrs: Any, x: np.ndarray) -> np.ndarray:
     total = _pool(attrs, x, np.add, fill=0)
-    if attrs.count_include_pad:
-        return total / np.prod([int(v) for v in attrs.pool_size])
-    return total / _pool(attrs, np.ones_like(x), np.add, fill=0)
+    padding = 1 if attrs.count_include_pad else 0
+    return total / _pool(attrs, np.ones_like(x), np.add, fill=padding, beyond=0)
 
 
 def adaptive_avg_pool2d(attrs: Any, x: np.ndarray) -> np.ndarray:
@@ -78,7 +77,9 @@ def resize2d(attrs: Any, x: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         )
     for axis, out in zip("HW", size, strict=True):
         along = layout.index(axis)
-        where = _sources(str(attrs.coordinate_transformation_mode), x.shape[along], int(out))
+        exact = np.dtype("float64") if method == "nearest_neighbor" else x.dtype
+        mode = str(attrs.coordinate_transformation_mode)
+        where = _sources(mode, x.shape[along], int(out), exact)
         if method == "linear":
             x = _between(x, along, where)
         else:
@@ -87,9 +88,9 @@ def resize2d(attrs: Any, x: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return x
 
 
-def _sources(mode: str, size: int, out: int) -> np.ndarray:
+def _sources(mode: str, size: int, out: int, dtype: np.dtype) -> np.ndarray:
     """The coordinate in the input, `size` pixels long, of each of `out` pixels."""
-    at = np.arange(out, dtype="float64")  # multiplied before divided: whole results stay whole
+    at = np.arange(out, dtype=dtype)  # multiplied before divided: whole results stay whole
     if mode == "asymmetric":
         return at * size / out
     if mode == "align_corners":
@@ -131,8 +132,15 @@ def _pair(values: Any) -> tuple[int, int]:
     return first, rest[0] if rest else first
 
 
-def _pool(attrs: Any, x: np.ndarray, combine: Callable[..., Any], fill: float) -> np.ndarray:
-    """`combine` over each window of the spatial axes; cells outside the input hold `fill`."""
+def _pool(
+    attrs: Any,
+    x: np.ndarray,
+    combine: Callable[..., Any],
+    fill: float,
+    beyond: float | None = None,
+) -> np.ndarray:
+    """`combine` over each window of the spatial axes; the padding holds `fill`, and so do cells
+    behind it that a window overhangs, if not `beyond`."""
     layout = str(attrs.layout)
     spatial = [axis for axis, letter in enumerate(layout) if letter not in "NC"]
     pads = [int(v) for v in attrs.padding]
@@ -142,10 +150,11 @@ def _pool(attrs: Any, x: np.ndarray, combine: Callable[..., Any], fill: float) -
         _Axis(attrs, i, x.shape[axis], pads[i], pads[i + len(spatial)])
         for i, axis in enumerate(spatial)
     ]
-    widths = [(0, 0)] * x.ndim
+    widths, overhang = [(0, 0)] * x.ndim, [(0, 0)] * x.ndim
     for axis, window in zip(spatial, axes, strict=True):
-        widths[axis] = (window.before, window.after)
+        widths[axis], overhang[axis] = (window.before, window.after), (0, window.overhang)
     data = np.pad(x, widths, constant_values=fill)
+    data = np.pad(data, overhang, constant_values=fill if beyond is None else beyond)
     out: np.ndarray | None = None
     for taps in itertools.product(*(window.taps() for window in axes)):
         index = [slice(None)] * x.ndim
@@ -164,11 +173,13 @@ class _Axis:
         self.window = int(attrs.pool_size[index])
         self.stride = int(attrs.strides[index])
         self.dilation = int(attrs.dilation[index])
-        self.before = before
+        self.before, self.after = before, after
         room = size + before + after - self.dilation * (self.window - 1) - 1
         self.out = (room + (self.stride - 1 if attrs.ceil_mode else 0)) // self.stride + 1
+        if attrs.ceil_mode and (self.out - 1) * self.stride >= size + before:
+            self.out -= 1  # a window behind the map and the padding before it
         needed = (self.out - 1) * self.stride + self.dilation * (self.window - 1) + 1
-        self.after = max(after, needed - size - before)  # ceil_mode lets the last one overhang
+        self.overhang = max(needed - size - before - after, 0)  # of the last one, by ceil_mode
 
     def taps(self) -> Iterator[slice]:
         for i in range(self.window):

@@ -57,8 +57,11 @@ def _run(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """
     from onnx.reference import ReferenceEvaluator
 
+    from .onnx_reference import corrections
+
     try:
-        outputs = ReferenceEvaluator(proto).run(None, inputs)
+        new_ops = corrections(proto.opset_import)
+        outputs = ReferenceEvaluator(proto, new_ops=new_ops).run(None, inputs)
     except (*IMPORT_ERRORS, ArithmeticError, ImportError) as error:
         raise UnsupportedError(f"onnx.reference cannot run it: {error}") from error
     return [np.asarray(value) for value in outputs]

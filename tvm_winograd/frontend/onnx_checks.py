@@ -27,6 +27,8 @@ def check_resize(node: Any, constants: dict[str, np.ndarray], shapes: dict[str, 
     scales = constants.get(node.input[2]) if len(node.input) > 2 else None
     if scales is None or not scales.size or not given:
         return
+    if axes := attrs.get("axes"):
+        given = [given[axis] for axis in axes]
     mode = [attrs.get(k) for k in ("mode", "coordinate_transformation_mode", "nearest_mode")]
     nearest = mode == [b"nearest", b"asymmetric", b"floor"]
     if not all(same_pixels(n, float(f), nearest) for n, f in zip(given, scales, strict=True)):

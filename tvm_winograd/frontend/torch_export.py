@@ -88,7 +88,7 @@ def _run(program: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
             outputs = program.module()(*args, **kwargs)
     except (RuntimeError, ValueError, TypeError) as error:
         raise UnsupportedError(f"torch cannot run it: {error}") from error
-    return [tensor.numpy() for tensor in _pytree.tree_leaves(outputs)]
+    return [tensor.detach().numpy() for tensor in _pytree.tree_leaves(outputs)]
 
 
 def _torch() -> Any:

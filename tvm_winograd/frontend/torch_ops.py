@@ -65,6 +65,10 @@ def _scaled(function: Any) -> Convert:
         x, y = importer.retrieve_args(node)
         if isinstance(y, int | float):
             y = relax.const(y, x.ty.dtype)
+        if isinstance(x, int | float):
+            x = relax.const(x, y.ty.dtype)
+        if y.ty.dtype != x.ty.dtype:
+            y = importer.block_builder.emit(relax.op.astype(y, x.ty.dtype))
         factor = relax.const(alpha, y.ty.dtype)
         return importer.block_builder.emit(
             function(x, importer.block_builder.emit(relax.op.multiply(y, factor)))
