@@ -23,23 +23,30 @@ from tvm_winograd.artifact import Artifact
 from tvm_winograd.batches import parse_batch, parse_buckets
 from tvm_winograd.bench.conditions import find_gpu
 from tvm_winograd.cli.common import print_table
+from tvm_winograd.errors import InputError
 from tvm_winograd.frontend import load_model
 from tvm_winograd.frontend.weights import random_images
+
+SIZES = (1, 2, 3, 8, 9, 17, 31, 32)
 
 
 def main() -> None:
     args = arguments()
+    low, high = parse_batch(args.batch)
+    sizes = parse_buckets(args.sizes) if args.sizes else [n for n in SIZES if low <= n <= high]
+    if not sizes or not low <= min(sizes) <= max(sizes) <= high:
+        raise InputError(f"--sizes {args.sizes}: sizes from {low} to {high} (--batch) are needed")
     arch = find_gpu(args.arch or "auto")[0].arch if args.target == "cuda" else None
-    model = load_model(args.model, batch=parse_batch(args.batch)[1])
+    model = load_model(args.model, batch=high)
     options = {"target": args.target, "arch": arch, "ptx": False, "progress": note}
     columns = ["batch", "bucket", "range ms", "alone ms", "ratio"]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         varying = tvm_winograd.compile(
-            model, batch=parse_batch(args.batch), output=Path(folder, "range"), **options
+            model, batch=(low, high), output=Path(folder, "range"), **options
         )
         runner = varying.load()
-        for size in parse_buckets(args.sizes):
+        for size in sizes:
             alone = tvm_winograd.compile(
                 model, batch=size, output=Path(folder, str(size)), **options
             )
@@ -73,7 +80,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("--batch", default="1-32")
-    parser.add_argument("--sizes", default="1,2,3,8,9,17,31,32")
+    parser.add_argument("--sizes", help=f"of {', '.join(map(str, SIZES))} those in --batch")
     parser.add_argument("--target", choices=("llvm", "cuda"), default="cuda")
     parser.add_argument("--arch")
     parser.add_argument("--repeats", type=int, default=50)

@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from common import exit_code
 from scipy.optimize import least_squares
 from selector import grid, read
 from tvm_winograd.schedules import KERNELS
@@ -28,6 +30,7 @@ from tvm_winograd.schedules import winograd_fused_default as fused
 from tvm_winograd.schedules import winograd_fused_f4 as fused_f4
 
 from tvm_winograd import ConvSpec, TvmWinogradError
+from tvm_winograd.errors import InputError
 from tvm_winograd.gpu import Gpu, gpu_for
 
 # (kernels, their constants' module, its constants)
@@ -120,6 +123,9 @@ def main() -> None:
     parser.add_argument("--arch", default="sm_90", help="of the GPU that was measured")
     args = parser.parse_args()
     gpu = gpu_for(args.arch)
+    for path in args.grids:
+        if missing := {spec.key() for spec in grid()} - set(read(path)):
+            raise InputError(f"{path} is no whole grid of selector.py: it lacks {min(missing)}")
     for kernels, module, names in ESTIMATES:
         measured = {kernel: points(kernel, args.grids, args.journal) for kernel in kernels}
         before, old = off(measured, gpu), [getattr(module, name) for name in names]
@@ -132,4 +138,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code(main))

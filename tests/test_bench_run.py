@@ -222,5 +222,5 @@ def test_without_a_gpu(monkeypatch, capsys):
 
 
 def test_logs_folder_must_exist(tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
+    with pytest.raises(InputError, match="is no folder"):
         session._log_rows(tmp_path / "no", gpu_for("sm_90"), print)

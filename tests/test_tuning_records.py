@@ -154,5 +154,5 @@ def test_shipped_rows_build():
 def test_logs_of_the_package_and_of_nowhere(capsys):
     assert cli.main(["logs", "check"]) == 0  # every shipped row fits today's code
     assert cli.main(["logs", "ls", "no-such-folder"]) == 2
-    assert "does not exist" in capsys.readouterr().err
+    assert "is no folder" in capsys.readouterr().err
     assert cli.main(["logs", "merge", "a", "no-such-folder"]) == 2

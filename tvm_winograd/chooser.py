@@ -92,7 +92,7 @@ def _rows(
     if folder is not None:
         places.insert(0, Path(folder))
     if not places[0].is_dir():
-        raise UnsupportedError(f"logs folder {folder} does not exist; give a folder of tables")
+        raise UnsupportedError(f"{folder} is no folder; give a folder of tables")
     rows, complaints = logs.read_places(places, hardware.arch)
     for complaint in complaints:
         progress(complaint)

@@ -8,7 +8,7 @@ The user's limits hold for all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm_winograd.schedules import KERNELS
@@ -155,9 +155,10 @@ def choose(
     if config is not None:
         return _explicit(kernels, config, spec, hardware, limits)
     rows = [row for row in rows if not row.wrong]
-    if (logged := _logged(kernels, spec, epilogue, hardware, rows, gpu_name, limits)) is not None:
-        return logged
-    return _default(kernels, refused, spec, hardware, limits)
+    found = _logged(kernels, spec, epilogue, hardware, rows, gpu_name, limits)
+    found = found or _default(kernels, refused, spec, hardware, limits)
+    asked = "" if algorithm == "auto" else f"{algorithm} asked for; "
+    return replace(found, reason=asked + found.reason)
 
 
 def _matches(kernel: Kernel, algorithm: str) -> bool:

@@ -61,7 +61,7 @@ def bench_convs(
 
 def _log_rows(folder: Path | None, gpu: Gpu, progress: Progress) -> list[logs.Row]:
     if folder is not None and not folder.is_dir():
-        raise InputError(f"logs folder {folder} does not exist; give a folder of tables")
+        raise InputError(f"{folder} is no folder; give a folder of tables")
     places = [place for place in (folder, logs.shipped_folder()) if place is not None]
     rows, complaints = logs.read_places(places, gpu.arch)
     for complaint in complaints:

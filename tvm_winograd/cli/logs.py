@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
     folder = Path(args.folder) if args.folder else shipped_folder()
     if args.action != "merge" and not folder.is_dir():
-        raise InputError(f"logs folder {folder} does not exist; give a folder of tables")
+        raise InputError(f"{folder} is no folder; give a folder of tables")
     actions: dict[str, Callable[[argparse.Namespace, Path], int]] = {
         "ls": _ls, "show": _show, "merge": _merge, "prune": _prune, "check": _check,
     }  # fmt: skip

@@ -181,8 +181,7 @@ def _bound_input(value: Any, batch: int | None) -> Any:
     if tensor.elem_type != onnx.TensorProto.FLOAT:
         kind = onnx.TensorProto.DataType.Name(tensor.elem_type)
         raise ModelError(
-            f"input {value.name!r} is {kind}; only float32 models are supported: export the model "
-            "in float32 and choose the precision with --dtype when compiling"
+            f"input {value.name!r} is {kind}; only float32 is supported: export the model in it"
         )
     dims = list(tensor.shape.dim)
     if tensor.HasField("shape") and not dims:
@@ -195,6 +194,8 @@ def _bound_input(value: Any, batch: int | None) -> Any:
             f"input {value.name!r} has the dynamic sizes {', '.join(dynamic)}; only the batch "
             "(axis 0) may be dynamic: export with fixed height and width"
         )
+    if any(d.HasField("dim_value") and d.dim_value < 1 for d in dims):
+        raise ModelError(f"input {value.name!r} has an empty shape; export the model with a batch")
     bound = batch or dims[0].dim_value or 1
     dims[0].ClearField("dim_param")
     dims[0].dim_value = bound
