@@ -83,6 +83,29 @@ def tile(attrs: Any, x: np.ndarray) -> np.ndarray:
     return np.tile(x, [int(v) for v in attrs.repeats])
 
 
+def filled(value: float) -> Callable[..., np.ndarray]:
+    """zeros, ones."""
+    return lambda attrs, shape: np.full(shape, value, str(attrs.dtype))
+
+
+def filled_like(value: float) -> Callable[..., np.ndarray]:
+    """zeros_like, ones_like; floats keep the precision of the evaluation."""
+    return lambda attrs, x: np.full_like(x, value)
+
+
+def full(attrs: Any, shape: Sequence[int], value: np.ndarray) -> np.ndarray:
+    return np.full(shape, value)
+
+
+def arange(attrs: Any, start: float, end: float, step: float) -> np.ndarray:
+    return np.arange(start, end, step).astype(str(attrs.dtype))
+
+
+def prelu(attrs: Any, x: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    shape = [-1 if i == int(attrs.axis) % x.ndim else 1 for i in range(x.ndim)]
+    return np.where(x < 0, x * slope.reshape(shape), x)
+
+
 def extreme_index(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """argmax, argmin."""
 
