@@ -10,6 +10,7 @@ Block = Any
 Loop = Any
 
 WARP = 32
+SPATIAL, REDUCE = 0, 2  # of tirx.IterVar.iter_type
 # What a kernel with cp.async needs in its PassContext. TVM's storage rewrite turns a buffer of
 # 16-byte accesses into one of float4, which its async copies do not understand.
 ASYNC_COPY = {"tirx.use_async_copy": True, "tirx.disable_storage_rewrite": True}
@@ -37,6 +38,11 @@ def too_large(elements: int, copied: int = 0) -> str | None:
 
 def extent(sch: Schedule, loop: Loop) -> int:
     return int(sch.get(loop).extent)
+
+
+def kinds(sch: Schedule, block: Block) -> list[int]:
+    """SPATIAL or REDUCE of each of a block's variables."""
+    return [int(v.iter_type) for v in sch.get(block).iter_vars]
 
 
 def loops_inside(sch: Schedule, block: Block, anchor: Loop) -> list[Loop]:

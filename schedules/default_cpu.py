@@ -12,10 +12,12 @@ from typing import Any
 from tvm.tirx.analysis import undefined_vars
 
 from tvm_winograd.gpu import Cpu
+from tvm_winograd.te.common import product
+
+from . import blocks
 
 _PER_THREAD = 4  # parallel iterations per core that balance the load
 _SMALL = 16384  # iterations below which threads cost more than they give
-_REDUCE = 2  # of tirx.IterVar.iter_type
 _LONG = 256  # terms of a sum
 _PARTS = "parts_of_sums"
 _MOST_PARTS = 64  # of a long one, vectors of the machine
@@ -27,12 +29,12 @@ def schedule(sch: Any, cpu: Cpu) -> None:
         _split_sum(sch, block)  # its parts become the block's first variable and its last loop
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         loops = sch.get_loops(block)
-        extents = [_extent(sch, loop) for loop in loops]
+        extents = _extents(sch, loops)
         spatial = _leading_spatial(sch, block, len(loops)) - (_PARTS in sch.get(block).annotations)
-        if None in extents or not spatial or _product(extents) < _SMALL:
+        if extents is None or not spatial or product(extents) < _SMALL:
             continue
         count = 1
-        while count < spatial and _product(extents[:count]) < _PER_THREAD * cpu.cores:
+        while count < spatial and product(extents[:count]) < _PER_THREAD * cpu.cores:
             count += 1
         sch.parallel(sch.fuse(*loops[:count]) if count > 1 else loops[0])
 
@@ -49,10 +51,10 @@ def _split_sum(sch: Any, block: Any) -> None:
         return
     loops = sch.get_loops(block)
     terms = loops[_leading_spatial(sch, block, len(loops)) :]
-    extents = [_extent(sch, loop) for loop in terms]
-    if None in extents or (n := _product(extents)) < _LONG:
+    extents = _extents(sch, terms)
+    if extents is None or (n := product(extents)) < _LONG:
         return
-    if set(_kinds(sch, block)[len(loops) - len(terms) :]) != {_REDUCE}:
+    if set(blocks.kinds(sch, block)[len(loops) - len(terms) :]) != {blocks.REDUCE}:
         return
     sums = _parts(n)
     if sums == 1:
@@ -64,7 +66,7 @@ def _split_sum(sch: Any, block: Any) -> None:
 
 def _summed(node: Any) -> int:
     """How many arrays a block reads along its sum; a variance's mean is not one of them."""
-    taken = [v.var for v in node.iter_vars if int(v.iter_type) == _REDUCE]
+    taken = [v.var for v in node.iter_vars if int(v.iter_type) == blocks.REDUCE]
 
     def along(region: Any) -> bool:
         places = [undefined_vars(r.min) for r in region.region]
@@ -79,26 +81,17 @@ def _parts(terms: int) -> int:
     return next((k for k in candidates if terms % k == 0), 1)
 
 
-def _kinds(sch: Any, block: Any) -> list[int]:
-    return [int(v.iter_type) for v in sch.get(block).iter_vars]
-
-
 def _leading_spatial(sch: Any, block: Any, most: int) -> int:
     """How many outer loops are spatial (data-parallel)."""
-    kinds = _kinds(sch, block)
+    kinds = blocks.kinds(sch, block)
     count = 0
-    while count < min(most, len(kinds)) and kinds[count] == 0:
+    while count < min(most, len(kinds)) and kinds[count] == blocks.SPATIAL:
         count += 1
     return count
 
 
-def _extent(sch: Any, loop: Any) -> int | None:
-    extent = sch.get(loop).extent
-    return int(extent) if hasattr(extent, "value") else None
-
-
-def _product(values: Any) -> int:
-    out = 1
-    for value in values:
-        out *= value
-    return out
+def _extents(sch: Any, loops: list[Any]) -> list[int] | None:
+    """None if one of them is dynamic."""
+    if any(not hasattr(sch.get(loop).extent, "value") for loop in loops):
+        return None
+    return [blocks.extent(sch, loop) for loop in loops]

@@ -27,7 +27,6 @@ _DENSE_THREADS = 512  # a block
 _SECTOR = 8  # columns of a block: 32 bytes of each row of the weights
 _PARTIALS = 8192  # words of shared memory for partial sums
 _STRAIGHT = 1024  # multiply-adds of a thread in straight line, loads of all steps ahead
-_SPATIAL, _REDUCE = 0, 2  # of tirx.IterVar.iter_type
 
 
 @dataclass(frozen=True)
@@ -66,10 +65,10 @@ def _has_one_reduction(sch: Schedule) -> bool:
     """Whether shapes are static, indices fit 32 bits, and one block sums in its inner loops."""
     sums = 0
     for block in sch.get_child_blocks(sch.get_sblock("root")):
-        node, kinds = sch.get(block), _kinds(sch, block)
-        if kinds != sorted(kinds) or not set(kinds) <= {_SPATIAL, _REDUCE}:
+        node, kinds = sch.get(block), blocks.kinds(sch, block)
+        if kinds != sorted(kinds) or not set(kinds) <= {blocks.SPATIAL, blocks.REDUCE}:
             return False
-        sums += _REDUCE in kinds
+        sums += blocks.REDUCE in kinds
         for region in (*node.reads, *node.writes):
             shape = region.source.ty.shape
             if not all(hasattr(v, "value") for v in shape) or "int" in region.source.dtype:
@@ -91,13 +90,13 @@ def _with_short_indices(func: Any) -> Any:
 def _reduction(sch: Schedule) -> Reduction | None:
     """The function's reduction, if what follows it is elementwise."""
     found = sch.get_child_blocks(sch.get_sblock("root"))
-    at = next(i for i, b in enumerate(found) if _REDUCE in _kinds(sch, b))
+    at = next(i for i, b in enumerate(found) if blocks.REDUCE in blocks.kinds(sch, b))
     block, behind = found[at], found[at + 1 :]
     for other in (*found[:at], *behind[:-1]):
         sch.compute_inline(other)
     store = behind[-1] if behind else sch.cache_write(block, 0, "local")
     sch.set_scope(block, 0, "local")
-    loops, count = sch.get_loops(block), _kinds(sch, block).count(_SPATIAL)
+    loops, count = sch.get_loops(block), blocks.kinds(sch, block).count(blocks.SPATIAL)
     outer, inner = loops[:count], loops[count:]
     shapes = [_extents(sch, part) for part in (outer, inner, sch.get_loops(store))]
     if [n for n in shapes[0] if n > 1] != [n for n in shapes[2] if n > 1]:
@@ -105,10 +104,6 @@ def _reduction(sch: Schedule) -> Reduction | None:
     return Reduction(
         block, outer, inner, product(shapes[0]), product(shapes[1]), store, bool(behind)
     )
-
-
-def _kinds(sch: Schedule, block: Block) -> list[int]:
-    return [int(v.iter_type) for v in sch.get(block).iter_vars]
 
 
 def _extents(sch: Schedule, loops: list[Loop]) -> list[int]:

@@ -56,7 +56,7 @@ _THIN_STEP = 1.17
 _WIDE = 28
 # Over NCHW: 407 / 373 us at (64, 56^2) and 350 / 345 at (256, 14^2), batch 128; geometric mean.
 NHWC = 1.05
-# The kernel's start, and how much longer a step takes where rows are no multiple of 16 bytes: 574
+# The kernel's start, and how much longer a step takes where rows are no multiple of 16 bytes: 750
 # configs of 88 convolutions take 4 +- 10 % less than that (standard deviation; H200, 2026-11-30).
 _START_CLOCKS = 1500
 _ODD_ROWS = 1.09

@@ -40,7 +40,7 @@ _OTHERS = (
 # What time is made of, in clocks of an SM, which holds one block: multiply-adds of a clock; a
 # step's input patch, with more where fewer than 4 tiles share a row, so that the 32 lanes of a load
 # touch 16 rows; an output tile's store, with more where rows are no multiple of 16 bytes. Those
-# configs are within 8 % (standard deviation); with held patches 218 take 7 +- 14 % less. Fitted to
+# configs are within 8 % (standard deviation); with held patches 239 take 7 +- 14 % less. Fitted to
 # these the choice was no better: 94 of 97 held-out convolutions of the grid, not 96 of 100.
 _PRODUCTS = 49
 _PATCH, _FAR_PATCH = 1.4, 10

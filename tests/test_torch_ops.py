@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch_functions import exported
 
 import tvm_winograd
 from tvm_winograd.errors import ModelError, UnsupportedError
@@ -42,19 +41,9 @@ REFUSED = {
 X = torch.randn(2, 4, 12, 13, generator=torch.Generator().manual_seed(0))
 
 
-class Net(torch.nn.Module):
-    def __init__(self, function: Callable) -> None:
-        super().__init__()
-        self.forward = function
-
-
-def exported(function: Callable) -> torch.export.ExportedProgram:
-    return torch.export.export(Net(function).eval(), (X,))
-
-
 @pytest.mark.parametrize("name", RIGHT)
 def test_as_torch_computes_it(name: str) -> None:
-    model = load_model(exported(RIGHT[name]))
+    model = load_model(exported(RIGHT[name], X))
     (got,) = evaluate(model.mod, model.params, [X.numpy()])
     assert relative_error(got, RIGHT[name](X.double()).numpy()) < 1e-6
 
@@ -62,14 +51,14 @@ def test_as_torch_computes_it(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_by_name(name: str) -> None:
     with pytest.raises(ModelError, match=rf"{name}.* \(node '.*is not supported"):
-        load_model(exported(REFUSED[name]))
+        load_model(exported(REFUSED[name], X))
 
 
 @pytest.mark.parametrize("name", ["topk", "cumsum"])
 def test_what_has_no_kernel_is_named(name: str) -> None:
     function = (lambda x: x.topk(2, 1)[0]) if name == "topk" else (lambda x: x.cumsum(1))
     with pytest.raises(UnsupportedError, match=f"no kernel can be made for {name}"):
-        tvm_winograd.compile(exported(function))
+        tvm_winograd.compile(exported(function, X))
 
 
 def test_layers_of_a_plain_sequential_build_for_cuda(tmp_path) -> None:

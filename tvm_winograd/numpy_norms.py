@@ -32,10 +32,7 @@ def log_softmax(attrs: Any, x: np.ndarray) -> np.ndarray:
 
 def layer_norm(attrs: Any, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
     axes = sorted(int(v) % x.ndim for v in attrs.axes)
-    shape = [n if i in axes else 1 for i, n in enumerate(x.shape)]
-    out = _normalized(x, tuple(axes), float(attrs.epsilon))
-    out = out * gamma.reshape(shape) if attrs.scale else out
-    return out + beta.reshape(shape) if attrs.center else out
+    return _scaled(attrs, _normalized(x, tuple(axes), float(attrs.epsilon)), gamma, beta, axes)
 
 
 def group_norm(attrs: Any, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
@@ -43,17 +40,25 @@ def group_norm(attrs: Any, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -
     split = (*x.shape[:channel], groups, x.shape[channel] // groups, *x.shape[channel + 1 :])
     axes = [channel + 1, *(int(v) % x.ndim + (int(v) % x.ndim > channel) for v in attrs.axes)]
     out = _normalized(x.reshape(split), tuple(axes), float(attrs.epsilon)).reshape(x.shape)
-    shape = [-1 if i == channel else 1 for i in range(x.ndim)]
-    out = out * gamma.reshape(shape) if attrs.scale else out
-    return out + beta.reshape(shape) if attrs.center else out
+    return _scaled(attrs, out, gamma, beta, [channel])
 
 
 def instance_norm(attrs: Any, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
     axes = tuple(int(v) % x.ndim for v in attrs.axes)
-    shape = [-1 if i == int(attrs.channel_axis) % x.ndim else 1 for i in range(x.ndim)]
     out = _normalized(x, axes, float(attrs.epsilon))
-    out = out * gamma.reshape(shape) if attrs.scale else out
-    return out + beta.reshape(shape) if attrs.center else out
+    return _scaled(attrs, out, gamma, beta, [int(attrs.channel_axis) % x.ndim])
+
+
+def _scaled(
+    attrs: Any, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, axes: Sequence[int]
+) -> np.ndarray:
+    out = x * _along(x, gamma, axes) if attrs.scale else x
+    return out + _along(x, beta, axes) if attrs.center else out
+
+
+def _along(x: np.ndarray, values: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """`values` as an array that broadcasts over all axes of x but these."""
+    return values.reshape([n if i in axes else 1 for i, n in enumerate(x.shape)])
 
 
 def _normalized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:

@@ -45,9 +45,14 @@ class Report:
 
     @property
     def ratio(self) -> float:
-        """How many times the peer's error, which counts as NETWORK_FLOOR where it is smaller."""
-        return self.error / max(self.peer_error, NETWORK_FLOOR)
+        """How many times what the peer errs."""
+        return self.error / self._unit
 
     @property
     def import_limit(self) -> float:
-        return IMPORT_RATIO * max(self.peer_error, NETWORK_FLOOR)
+        return IMPORT_RATIO * self._unit
+
+    @property
+    def _unit(self) -> float:
+        """The peer's error, which counts as NETWORK_FLOOR where it is smaller."""
+        return max(self.peer_error, NETWORK_FLOOR)

@@ -42,8 +42,8 @@ def _argument(node: Any, index: int, name: str, default: Any) -> Any:
     return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
 
 
-def _refuse(what: str, why: str) -> ModelError:
-    return ModelError(f"{what} is not supported: {why}; export the model without it")
+def _refuse(what: str, why: str, do: str = "export the model without it") -> ModelError:
+    return ModelError(f"{what} is not supported: {why}; {do}")
 
 
 def _refused(what: str, why: str) -> Convert:
@@ -132,9 +132,7 @@ def _output_size(node: Any, importer: Any, factors: Any, nearest: bool = False) 
     if not all(same_pixels(n, f, nearest) for n, f in zip(given, factors, strict=True)):
         what = f"interpolate(scale_factor={list(factors)}) (node {node.name!r})"
         why = f"{given} pixels do not become whole ones"
-        raise ModelError(
-            f"{what} is not supported: {why}; give it size=, or recompute_scale_factor=True"
-        )
+        raise _refuse(what, why, "give it size=, or recompute_scale_factor=True")
     return tuple(int(n * f) for n, f in zip(given, factors, strict=True))
 
 
