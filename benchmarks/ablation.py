@@ -25,19 +25,20 @@ from typing import Any
 
 from ablation_variants import FULL, NONE, VARIANTS, Variant, variants_of_f4
 from common import exit_code
-from tvm_winograd.schedules.kernel import Kernel
-from tvm_winograd.schedules.winograd_fused import F4, KERNEL, Fused, FusedTile
+from tvm_winograd.schedules.base.kernel import Kernel
+from tvm_winograd.schedules.winograd_fused.kernel import F4, KERNEL, Fused, FusedTile
 
-from tvm_winograd import ConvSpec, Epilogue, build
-from tvm_winograd.bench import conditions
-from tvm_winograd.bench.problem import Problem
-from tvm_winograd.bench.rows import Row, Store
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.bench.conv.problem import Problem
+from tvm_winograd.bench.conv.rows import Row, Store
+from tvm_winograd.choose.select import Choice
+from tvm_winograd.codegen import build
 from tvm_winograd.conv import CompiledConv
-from tvm_winograd.cuda_timing import CudaTimer, Plan
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.select import Choice
+from tvm_winograd.measure import conditions
+from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
 from tvm_winograd.te import common, winograd
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth.tolerances import tolerance
 
 LAYERS = "64x56,128x28,256x14,512x7"  # C = K, map: the 3x3 layers of ResNets
 PLAN = Plan(warmup_ms=30, repeats=30, total_ms=100)

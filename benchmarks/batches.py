@@ -19,13 +19,13 @@ import numpy as np
 from common import exit_code
 
 import tvm_winograd
-from tvm_winograd.artifact import Artifact
-from tvm_winograd.batches import parse_batch, parse_buckets
-from tvm_winograd.bench.conditions import find_gpu
 from tvm_winograd.cli.common import print_table
+from tvm_winograd.codegen.artifact import Artifact
+from tvm_winograd.deploy.batches import parse_batch, parse_buckets
 from tvm_winograd.errors import InputError
 from tvm_winograd.frontend import load_model
 from tvm_winograd.frontend.weights import random_images
+from tvm_winograd.measure.conditions import find_gpu
 
 SIZES = (1, 2, 3, 8, 9, 17, 31, 32)
 

@@ -9,11 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tvm_winograd import TvmWinogradError, build
-from tvm_winograd.bench.conditions import find_gpu
-from tvm_winograd.bench.row_files import write_whole
+from tvm_winograd import TvmWinogradError
+from tvm_winograd.codegen import build
 from tvm_winograd.gpu import Gpu
-from tvm_winograd.tuning import provenance
+from tvm_winograd.measure import provenance
+from tvm_winograd.measure.conditions import find_gpu
+from tvm_winograd.measure.row_files import write_whole
 
 
 def exit_code(main: Callable[[], int | None]) -> int:

@@ -27,13 +27,14 @@ from typing import Any
 
 from common import exit_code, save, start
 
-from tvm_winograd import ConvSpec, Epilogue, build
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.choose.select import Choice, kernels_of
 from tvm_winograd.cli.common import print_table
-from tvm_winograd.cuda_timing import CudaTimer, Plan
+from tvm_winograd.codegen import build
 from tvm_winograd.gpu import Gpu, gpu_for, make_target
+from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
 from tvm_winograd.passes.apply_schedules import schedule_function
-from tvm_winograd.select import Choice, kernels_of
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth.tolerances import tolerance
 
 STAGES = ((64, 56), (128, 28), (256, 14), (512, 7))  # width and map of a ResNet's stages
 BRIEF = Plan(warmup_ms=15.0, total_ms=50.0)  # for one of many candidates

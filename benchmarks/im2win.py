@@ -30,27 +30,29 @@ import im2win_tables
 import numpy as np
 from common import exit_code
 from im2win_tables import DEFAULT, WITHOUT
-from tvm_winograd.schedules.im2win_default import ablation
-from tvm_winograd.schedules.kernel import Kernel, config_dict
+from tvm_winograd.schedules.base.kernel import Kernel, config_dict
+from tvm_winograd.schedules.im2win.search import ablation
 
-from tvm_winograd import ConvSpec, Epilogue, build, logs, reference
-from tvm_winograd.bench import conditions
-from tvm_winograd.bench.attempt import Trouble, WrongResult, attempt
-from tvm_winograd.bench.cudnn import CudnnAlgorithms
-from tvm_winograd.bench.ours import KernelBuild, loaded
-from tvm_winograd.bench.problem import Problem
-from tvm_winograd.bench.provider import Bench, Prepared, Variant
-from tvm_winograd.bench.rows import Row, Store
-from tvm_winograd.bench.run import Settings, measure
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.bench.conv.cudnn import CudnnAlgorithms
+from tvm_winograd.bench.conv.ours import KernelBuild, loaded
+from tvm_winograd.bench.conv.problem import Problem
+from tvm_winograd.bench.conv.provider import Bench, Prepared, Variant
+from tvm_winograd.bench.conv.rows import Row, Store
+from tvm_winograd.bench.conv.run import Settings, measure
+from tvm_winograd.choose.select import Choice, choose, kernels_of
+from tvm_winograd.codegen import build
 from tvm_winograd.conv import CompiledConv
-from tvm_winograd.cuda_timing import CudaTimer, Plan
 from tvm_winograd.errors import DeviceError, UnsupportedError
 from tvm_winograd.gpu import Hardware, host_cpu, make_target
+from tvm_winograd.measure import conditions, provenance
+from tvm_winograd.measure.attempt import Trouble, WrongResult, attempt
+from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.passes.plan_workspaces import hoist_workspaces
-from tvm_winograd.select import Choice, choose, kernels_of
-from tvm_winograd.tolerances import tolerance
-from tvm_winograd.tuning import provenance
+from tvm_winograd.tables import lookup as logs
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.tolerances import tolerance
 
 # (channels, map, filters, filter size, stride), no padding
 LAYERS = (

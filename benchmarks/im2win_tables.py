@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tvm_winograd import ConvSpec
-from tvm_winograd.bench.rows import Row
+from tvm_winograd.bench.conv.rows import Row
 from tvm_winograd.cli.common import print_table
 from tvm_winograd.te import im2win
 

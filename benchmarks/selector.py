@@ -30,17 +30,19 @@ from typing import Any
 import numpy as np
 from common import exit_code
 from tvm_winograd.schedules import KERNELS
-from tvm_winograd.schedules.kernel import Kernel, config_dict
+from tvm_winograd.schedules.base.kernel import Kernel, config_dict
 
-from tvm_winograd import ConvSpec, Epilogue, build, peers, reference
-from tvm_winograd.bench.conditions import find_gpu
-from tvm_winograd.cuda_timing import CudaTimer, Plan
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.choose.select import Choice
+from tvm_winograd.codegen import build
 from tvm_winograd.errors import TvmWinogradError
 from tvm_winograd.gpu import Gpu, gpu_for, make_target
+from tvm_winograd.measure import provenance
+from tvm_winograd.measure.conditions import find_gpu
+from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
 from tvm_winograd.passes.apply_schedules import schedule_function
-from tvm_winograd.select import Choice
-from tvm_winograd.tolerances import tolerance
-from tvm_winograd.tuning import provenance
+from tvm_winograd.truth import peers, reference
+from tvm_winograd.truth.tolerances import tolerance
 
 EPILOGUE = Epilogue(bias=True, relu=True)
 PLAN = Plan(warmup_ms=15.0, total_ms=40.0)

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from common import exit_code
 
-from tvm_winograd.bench.conditions import find_gpu
-from tvm_winograd.bench.stock import read_record, record_path, write_record
-from tvm_winograd.bench.stock_search import local_runner, search
+from tvm_winograd.bench.conv.stock import read_record, record_path, write_record
+from tvm_winograd.bench.conv.stock_search import local_runner, search
+from tvm_winograd.measure.conditions import find_gpu
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from common import exit_code
 
-from tvm_winograd.bench.conditions import find_gpu
-from tvm_winograd.bench.model.stock_search import search
-from tvm_winograd.bench.stock_search import local_runner
+from tvm_winograd.bench.conv.stock_search import local_runner
+from tvm_winograd.bench.network.stock_search import search
 from tvm_winograd.frontend import load_model
+from tvm_winograd.measure.conditions import find_gpu
 
 
 def main() -> None:

@@ -1,16 +1,14 @@
 """Hand-written schedules, one file per kernel family; KERNELS lists them, preferred first."""
 
-from . import (
-    depthwise,
-    direct_cpu,
-    direct_dlight,
-    im2win,
-    im2win_cpu,
-    implicit_gemm,
-    winograd_cpu,
-    winograd_f4,
-    winograd_fused,
-)
+from .depthwise import kernel as depthwise
+from .direct import kernel as direct_dlight
+from .gemm import kernel as implicit_gemm
+from .im2win import kernel as im2win
+from .on_cpu import direct as direct_cpu
+from .on_cpu import im2win as im2win_cpu
+from .on_cpu import winograd as winograd_cpu
+from .winograd_fused import kernel as winograd_fused
+from .winograd_staged import kernel as winograd_f4
 
 KERNELS = (
     winograd_fused.KERNEL,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from tvm_winograd import ConvSpec, Epilogue, reference
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.truth import reference
 
 FULL = Epilogue(bias=True, residual=True, relu=True)
 _DTYPES = {"bfloat16": ml_dtypes.bfloat16}

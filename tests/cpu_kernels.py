@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from convs import expected, poison, random_arrays
-from tvm_winograd.schedules.kernel import Kernel
 
-from tvm_winograd import reference
 from tvm_winograd.gpu import Cpu, host_cpu, make_target
+from tvm_winograd.schedules.base.kernel import Kernel
 from tvm_winograd.shapes import ConvSpec, Epilogue
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.tolerances import tolerance
 
 BASELINE = Cpu("x86-64", 128, 2)  # any 64-bit x86: SSE2, no FMA, no float16 conversion
 

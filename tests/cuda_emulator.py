@@ -27,12 +27,12 @@ from convs import expected, poison, random_arrays
 from cuda_kernels import compiled
 from index_widths import calls, children, lowered
 from tvm import DataType, tirx
-from tvm_winograd.schedules.kernel import Kernel
 
-from tvm_winograd import reference
-from tvm_winograd.build import host_compiler
+from tvm_winograd.codegen.build import host_compiler
 from tvm_winograd.gpu import gpu_for
+from tvm_winograd.schedules.base.kernel import Kernel
 from tvm_winograd.shapes import ConvSpec, Epilogue
+from tvm_winograd.truth import reference
 
 HERE = Path(__file__).parent
 WAIT = r"tvm_builtin_ptx_cp_async_wait_group_async_wait_group_(\d+)"

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 from convs import FULL, expected, poison, random_arrays
-from tvm_winograd.schedules.kernel import Kernel, config_dict
+from serial import serialise
 
-from tvm_winograd import build, nvrtc, reference
+from tvm_winograd.choose.select import choose
+from tvm_winograd.codegen import build, nvrtc
 from tvm_winograd.gpu import Gpu, gpu_for
-from tvm_winograd.select import choose
-from tvm_winograd.serial import serialise
+from tvm_winograd.schedules.base.kernel import Kernel, config_dict
 from tvm_winograd.shapes import ConvSpec, Epilogue
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.tolerances import tolerance
 
 HERE = Path(__file__).parent
 SM90 = gpu_for("sm_90")

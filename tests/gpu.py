@@ -12,7 +12,7 @@ import pytest
 def has_gpu() -> bool:
     """True with a driver and at least one device.
 
-    tvm_winograd.build's stand-in for the driver answers cuInit with an error, so False there.
+    codegen.build's stand-in for the driver answers cuInit with an error, so False there.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")

@@ -8,7 +8,7 @@ from convs import error_of
 from gpu import local_arch
 
 from tvm_winograd import ConvSpec, conv2d
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth.tolerances import tolerance
 
 n, c, h, w, k = map(int, sys.argv[1:])
 spec = ConvSpec(n, c, h, w, k)

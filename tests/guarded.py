@@ -17,13 +17,14 @@ import numpy as np
 import tvm
 import tvm_ffi
 from convs import expected, poison, random_arrays
-from tvm_winograd.schedules import KERNELS
+from serial import serialise
 
-from tvm_winograd import ConvSpec, Epilogue, reference
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.choose.select import choose
 from tvm_winograd.conv import hardware_for, scheduled
 from tvm_winograd.passes.plan_workspaces import hoist_workspaces
-from tvm_winograd.select import choose
-from tvm_winograd.serial import serialise
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.truth import reference
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _KEPT: list[mmap.mmap] = []

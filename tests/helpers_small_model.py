@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm_winograd.artifact import Artifact, BuiltModule, write_artifact
-from tvm_winograd.build import build
+from tvm_winograd.codegen.artifact import Artifact, BuiltModule, write_artifact
+from tvm_winograd.codegen.build import build
 from tvm_winograd.gpu import Cpu, Hardware, gpu_for
 
 BATCH, WIDTH = 4, 32

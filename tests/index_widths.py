@@ -16,12 +16,13 @@ import tvm
 from tvm import tirx
 from tvm.ir import Call, Range
 from tvm.tirx.build import split_host_device_mods
-from tvm_winograd.schedules.kernel import Kernel
 
-from tvm_winograd import ConvSpec, Epilogue, held_loads
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.choose.select import Choice
+from tvm_winograd.codegen import held_loads
 from tvm_winograd.gpu import Hardware, make_target
 from tvm_winograd.passes.apply_schedules import schedule_function
-from tvm_winograd.select import Choice
+from tvm_winograd.schedules.base.kernel import Kernel
 
 _INT32 = range(-(2**31), 2**31)
 _BLOCKS = {"blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}

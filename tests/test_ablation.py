@@ -11,9 +11,10 @@ import pytest
 import tvm
 from convs import expected, random_arrays
 from cuda_kernels import run
+from serial import serialise
 
-from tvm_winograd import ConvSpec, reference
-from tvm_winograd.serial import serialise
+from tvm_winograd import ConvSpec
+from tvm_winograd.truth import reference
 
 PATH = Path(__file__).parent.parent / "benchmarks" / "ablation.py"
 

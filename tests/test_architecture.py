@@ -3,135 +3,171 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = "tvm_winograd"
 
-# Rooms from the ground up: a module may import its own room and those below.
+# Rooms from the ground up: a module may import its own room and those above it in this list.
 ROOMS = [
-    ("ground", ["errors"]),
-    (
-        "facts",
-        [
-            "shapes",
-            "transforms",
-            "gpu",
-            "libraries",
-            "cuda_timing",
-            "manifest",
-            "loading",
-            "gate",
-            "arguments",
-            "batches",
-            "memory",
-        ],
-    ),
-    ("reference", ["reference", "tolerances"]),
-    ("te", ["te"]),
-    ("schedules", ["schedules"]),
-    ("logs", ["logs", "log_store", "tune_logs"]),
-    ("select", ["select"]),
-    ("passes", ["passes"]),
-    ("models", ["numpy_maps", "numpy_norms", "numpy_ops", "evaluate", "peers", "frontend"]),
-    (
-        "build",
-        [
-            "cp_async",
-            "held_loads",
-            "nvrtc",
-            "cubin",
-            "plan",
-            "build",
-            "serial",
-            "artifact",
-            "param_store",
-            "runtime",
-            "batch_runner",
-            "cppflags",
-        ],
-    ),
-    ("compile", ["conv", "chooser", "compiler"]),
-    ("tools", ["preprocess", "verify_report", "verify", "inspect", "env"]),
-    ("tuning", ["tuning"]),
-    ("bench", ["bench", "report"]),
-    ("cli", ["cli"]),
+    "errors",
+    "transforms",
+    "shapes",
+    "gpu",
+    "deploy",
+    "ir",
+    "truth",
+    "te",
+    "schedules",
+    "tune_logs",
+    "tables",
+    "choose",
+    "passes",
+    "frontend",
+    "codegen",
+    "conv",
+    "compiler",
+    "env",
+    "check",
+    "measure",
+    "tuning",
+    "bench",
+    "cli",
+    "runtime",
 ]
-RANK = {module: rank for rank, (_, modules) in enumerate(ROOMS) for module in modules}
-# What a deployed program loads: no compiler side behind it.
-DEPLOY = {
-    *("errors", "libraries", "manifest", "loading", "gate", "arguments", "batches", "memory"),
-    *("runtime", "batch_runner"),
-}
-LONGEST = 300
-LONG_FILES: dict[str, str] = {}  # file -> why it is longer
+DEPLOY = {"deploy", "errors"}  # what a deployed program loads: no compiler side behind it
+LOOSE = 10  # files on top, beside __init__ and __main__
+LONGEST = 40  # lines of code of a function
+ALIKE = 10  # lines that no two bodies may share
 
 
-def sources() -> list[Path]:
-    folders = ("tvm_winograd", "schedules", "tune_logs")
-    return sorted(p for f in folders for p in (ROOT / f).rglob("*.py"))
+def sources() -> dict[str, Path]:
+    """Module name -> file, of everything that is installed."""
+    found = {}
+    for folder in (PACKAGE, "schedules", "tune_logs"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            parts = parts if parts[0] == PACKAGE else (PACKAGE, *parts)
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
 
 
-def module_name(path: Path) -> str:
-    """The room's key of a file: tvm_winograd/te/common.py -> te."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return parts[0] if parts[0] != "tvm_winograd" else parts[1]
+SOURCES = sources()
 
 
-def imports(path: Path) -> set[str]:
-    """Keys of our modules that a file imports anywhere, lazily or not."""
-    relative = path.relative_to(ROOT).with_suffix("").parts
-    package = (relative if relative[0] == "tvm_winograd" else ("tvm_winograd", *relative))[:-1]
-    found: set[str] = set()
+def room(module: str) -> str:
+    """tvm_winograd.te.common -> te."""
+    return module.split(".")[1] if "." in module else module
+
+
+def imports(module: str) -> set[str]:
+    """Our modules that a module imports anywhere, lazily or not."""
+    path, found = SOURCES[module], set()
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = list(package[: len(package) - node.level + 1]) if node.level else []
-            base += node.module.split(".") if node.module else []
-            names = [".".join([*base, alias.name]) for alias in node.names]
+            base = "." * node.level + (node.module or "")
+            base = importlib.util.resolve_name(base, package) if node.level else base
+            names = [f"{base}.{alias.name}" for alias in node.names]
         for name in names:
-            parts = name.split(".")
-            if parts[0] == "tvm_winograd" and len(parts) > 1:
-                found.add(parts[1])
-    return {f for f in found if f in RANK}
+            while name and name not in SOURCES:
+                name = name.rpartition(".")[0]
+            found.add(name)
+    return found - {"", PACKAGE, module}
 
 
-def test_every_module_has_a_room():
-    known = {module_name(p) for p in sources()} - {"__init__", "__main__"}
-    assert known == set(RANK), "add the module to ROOMS here and to docs/architecture.md"
+def test_every_room_is_known():
+    known = {room(module) for module in SOURCES} - {PACKAGE, "__main__"}
+    assert known == set(ROOMS), "add the room to ROOMS here and to docs/architecture.md"
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_nothing_flows_backwards(path):
-    own = module_name(path)
-    if own in ("__init__", "__main__"):
+@pytest.mark.parametrize("module", SOURCES)
+def test_nothing_flows_backwards(module):
+    own = room(module)
+    if own in (PACKAGE, "__main__"):
         return
-    upward = {name for name in imports(path) if RANK[name] > RANK[own]}
+    upward = {name for name in imports(module) if ROOMS.index(room(name)) > ROOMS.index(own)}
     assert not upward, f"{own} must not import {sorted(upward)}"
 
 
+def test_no_circles():
+    """Modules import each other in one direction, within rooms too."""
+    left = {module: imports(module) & set(SOURCES) for module in SOURCES}
+    while ready := [module for module, needs in left.items() if not needs & set(left)]:
+        for module in ready:
+            del left[module]
+    assert not left, f"a circle among {sorted(left)}"
+
+
 def test_the_deploy_side_stands_alone():
-    for path in sources():
-        if module_name(path) in DEPLOY:
-            assert imports(path) <= DEPLOY, path
+    for module in SOURCES:
+        if room(module) in DEPLOY:
+            assert {room(name) for name in imports(module)} <= DEPLOY, module
 
 
-def test_no_long_files():
-    long = {
-        str(p.relative_to(ROOT))
-        for folder in ("tvm_winograd", "schedules", "tests", "benchmarks", "examples")
-        for p in (ROOT / folder).rglob("*.py")
-        if len(p.read_text().splitlines()) > LONGEST
-    }
-    assert long <= set(LONG_FILES), f"split them, or give the reason in LONG_FILES: {long}"
+def test_every_folder_says_what_it_is():
+    for module, path in SOURCES.items():
+        if path.name == "__init__.py":
+            assert ast.get_docstring(ast.parse(path.read_text())), f"{module} needs a sentence"
+    folders = {path.parent for path in SOURCES.values()}
+    assert all((folder / "__init__.py").is_file() for folder in folders)
 
 
-def test_architecture_page_names_every_module():
+def test_few_files_lie_loose():
+    loose = {path.name for path in (ROOT / PACKAGE).glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert len(loose) <= LOOSE, sorted(loose)
+
+
+def functions() -> list[tuple[str, ast.FunctionDef]]:
+    """(file and name, definition) of every function of ours, tests and benchmarks too."""
+    found = []
+    paths = [
+        *SOURCES.values(),
+        *(p for f in ("tests", "benchmarks") for p in (ROOT / f).glob("*.py")),
+    ]
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.append((f"{path.relative_to(ROOT)}:{node.name}", node))
+    return found
+
+
+def body(node: ast.FunctionDef) -> list[ast.stmt]:
+    """The statements of a function behind its docstring."""
+    return node.body[1:] if ast.get_docstring(node) else node.body
+
+
+def lines(node: ast.FunctionDef) -> int:
+    """Lines of code: docstring and comments do not count."""
+    return sum(len(ast.unparse(s).splitlines()) for s in body(node))
+
+
+def test_functions_are_short():
+    long = {name: lines(node) for name, node in functions() if lines(node) > LONGEST}
+    assert not long, f"split them: {long}"
+
+
+def test_no_two_bodies_are_alike():
+    seen: dict[str, str] = {}
+    alike = []
+    for name, node in functions():
+        text = "\n".join(ast.unparse(s) for s in body(node))
+        if len(text.splitlines()) > ALIKE:
+            if text in seen:
+                alike.append((seen[text], name))
+            seen[text] = name
+    assert not alike, f"one place for both: {alike}"
+
+
+def test_architecture_page_names_every_room():
     page = (ROOT / "docs" / "architecture.md").read_text()
-    missing = [m for m in RANK if f"{m}.py" not in page and f"{m}/" not in page]
+    missing = [r for r in ROOMS if f"{r}.py" not in page and f"{r}/" not in page]
     assert not missing
 
 
@@ -139,10 +175,10 @@ def test_environment_variables_are_listed_in_one_place():
     from tvm_winograd.env import VARIABLES
 
     read = set()
-    for path in sources():
+    for path in SOURCES.values():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
-                read.add(str(path.relative_to(ROOT)))
+                read.add(path)
     assert len(VARIABLES) <= 6
-    text = "".join((ROOT / p).read_text() for p in read)
+    text = "".join(path.read_text() for path in read)
     assert all(f'"{name}"' in text for name in VARIABLES)

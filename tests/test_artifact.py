@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from helpers_small_model import built, example_input, params, reference, write
 
-from tvm_winograd.artifact import Artifact, BuiltModule, check_files, read_manifest
+from tvm_winograd.codegen.artifact import Artifact, BuiltModule, check_files, read_manifest
+from tvm_winograd.deploy.manifest import FORMAT_VERSION, sha256
 from tvm_winograd.errors import ArtifactError, BuildError
-from tvm_winograd.manifest import FORMAT_VERSION, sha256
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,8 @@ def test_several_dtypes_and_strides_are_stored_as_they_are(tmp_path):
     import ml_dtypes
     import tvm_ffi
 
-    from tvm_winograd.loading import load_params, load_runtime
-    from tvm_winograd.memory import Memory
+    from tvm_winograd.deploy.loading import load_params, load_runtime
+    from tvm_winograd.deploy.memory import Memory
 
     values = {
         "half": np.arange(6, dtype="float16").reshape(2, 3),
@@ -208,7 +208,7 @@ def test_reading_the_manifest_needs_no_tvm(artifact):
     import sys
 
     code = (
-        "import sys; from tvm_winograd.artifact import Artifact; "
+        "import sys; from tvm_winograd.codegen.artifact import Artifact; "
         "print(Artifact(sys.argv[1])); assert not {'tvm', 'tvm_ffi'} & set(sys.modules)"
     )
     ran = subprocess.run(

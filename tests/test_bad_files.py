@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tvm_winograd.cli.preprocess import read_input
 from tvm_winograd.errors import InputError, ModelError
 from tvm_winograd.frontend.weights import load_weights
-from tvm_winograd.preprocess import read_input
 
 PREPROCESS = {"resize": 20, "crop": 16, "mean": [0, 0, 0], "std": [1, 1, 1]}
 SHAPE = (1, 3, 16, 16)

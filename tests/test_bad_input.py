@@ -207,7 +207,7 @@ def test_dlpack_that_cannot_be_shared():
 def test_config_fields_of_the_wrong_type(algorithm, target, value):
     from dataclasses import fields, replace
 
-    from tvm_winograd.select import Epilogue, choose
+    from tvm_winograd.choose.select import Epilogue, choose
 
     hardware = hardware_for(target, None)
     config = choose(SPEC, Epilogue(), hardware, algorithm=algorithm).config

@@ -11,16 +11,16 @@ from gpu import needs_gpu
 from tvm import relax
 
 import tvm_winograd
-from tvm_winograd.batches import Batches, make_batches, parse_batch, parse_buckets
+from tvm_winograd.check.verify import verify, verify_buckets
 from tvm_winograd.cli import main
+from tvm_winograd.deploy.batches import Batches, make_batches, parse_batch, parse_buckets
+from tvm_winograd.deploy.manifest import batches_of, check_manifest
 from tvm_winograd.errors import ArtifactError, InputError, ModelError, TvmWinogradError
-from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.model import make_model
 from tvm_winograd.frontend.resnet import ResNetConfig
-from tvm_winograd.manifest import batches_of, check_manifest
-from tvm_winograd.reference import relative_error
-from tvm_winograd.verify import verify, verify_buckets
+from tvm_winograd.truth.evaluate import evaluate
+from tvm_winograd.truth.reference import relative_error
 
 HIGH = 5
 CHAIN = [(3, 8), (8, 16), (16, 8)]

@@ -11,16 +11,17 @@ import pytest
 from convs import FULL
 from small_builds import Dies, FillsTheDisk, Hangs, Writes
 
-from tvm_winograd.bench import problem
-from tvm_winograd.bench.attempt import Trouble
-from tvm_winograd.bench.builds import Builders, check_jobs
-from tvm_winograd.bench.ours import KernelBuild, Ours
-from tvm_winograd.bench.provider import Bench
-from tvm_winograd.bench.rows import Conditions, Store
-from tvm_winograd.bench.run import Settings, measure
-from tvm_winograd.cuda_timing import Timing
+from tvm_winograd.bench.conv import problem
+from tvm_winograd.bench.conv.ours import KernelBuild, Ours
+from tvm_winograd.bench.conv.provider import Bench
+from tvm_winograd.bench.conv.rows import Store
+from tvm_winograd.bench.conv.run import Settings, measure
 from tvm_winograd.errors import InputError
 from tvm_winograd.gpu import host_cpu
+from tvm_winograd.measure.attempt import Trouble
+from tvm_winograd.measure.builds import Builders, check_jobs
+from tvm_winograd.measure.conditions import Conditions
+from tvm_winograd.measure.cuda_timing import Timing
 from tvm_winograd.shapes import ConvSpec
 
 SPEC = ConvSpec(n=2, c=16, h=9, w=7, k=16)

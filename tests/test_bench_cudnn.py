@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tvm_winograd.bench import cudnn_library
-from tvm_winograd.bench.cudnn_library import ALGORITHMS, Cudnn, ForwardConv
 from tvm_winograd.errors import DeviceError, UnsupportedError
+from tvm_winograd.measure import cudnn_library
+from tvm_winograd.measure.cudnn_library import ALGORITHMS, Cudnn, ForwardConv
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 SPEC = ConvSpec(n=2, c=8, h=10, w=12, k=16, padding=(1, 2, 1, 2))

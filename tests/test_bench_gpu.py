@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_winograd.bench.cudnn_library import ALGORITHMS
-from tvm_winograd.bench.rows import read
+from tvm_winograd.bench.conv.rows import read
 from tvm_winograd.cli import main
+from tvm_winograd.measure.cudnn_library import ALGORITHMS
 from tvm_winograd.shapes import ConvSpec
 
 pytestmark = pytest.mark.gpu

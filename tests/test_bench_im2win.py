@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from tvm_winograd.schedules.kernel import config_dict
 
 from tvm_winograd import ConvSpec, Epilogue
-from tvm_winograd.bench.provider import Bench
-from tvm_winograd.bench.rows import Store, read
+from tvm_winograd.bench.conv.provider import Bench
+from tvm_winograd.bench.conv.rows import Store, read
+from tvm_winograd.choose.select import kernels_of
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.logs import Row
-from tvm_winograd.select import kernels_of
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.tables.lookup import Row
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 SPEC = ConvSpec(n=1, c=4, h=8, w=8, k=8)

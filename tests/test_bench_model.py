@@ -12,22 +12,22 @@ import torch
 from tiny_network import CONDITIONS, SUBJECT, TINY, Fake, FakeTimer, bench, tiny
 
 import tvm_winograd
-from tvm_winograd.bench.attempt import Trouble, WrongResult
-from tvm_winograd.bench.builds import Built
-from tvm_winograd.bench.model import network, profile, session
-from tvm_winograd.bench.model import ours as ours_module
-from tvm_winograd.bench.model.builds import build_all
-from tvm_winograd.bench.model.network import Network, Subject
-from tvm_winograd.bench.model.ours import Ours, OursKernels
-from tvm_winograd.bench.model.provider import Bench
-from tvm_winograd.bench.model.rows import KERNELS, MODELS
-from tvm_winograd.bench.model.run import DEFAULT, PROVIDERS, Session, keys, measure
-from tvm_winograd.bench.model.stock import Dlight
-from tvm_winograd.bench.row_files import Store
-from tvm_winograd.chooser import Wishes
+from tvm_winograd.bench.network import network, profile, session
+from tvm_winograd.bench.network import ours as ours_module
+from tvm_winograd.bench.network.builds import build_all
+from tvm_winograd.bench.network.network import Network, Subject
+from tvm_winograd.bench.network.ours import Ours, OursKernels
+from tvm_winograd.bench.network.provider import Bench
+from tvm_winograd.bench.network.rows import KERNELS, MODELS
+from tvm_winograd.bench.network.run import DEFAULT, PROVIDERS, Session, keys, measure
+from tvm_winograd.bench.network.stock import Dlight
+from tvm_winograd.choose.wishes import Wishes
 from tvm_winograd.errors import BuildError, DeviceError, InputError, UnsupportedError
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.reference import relative_error
+from tvm_winograd.measure.attempt import Trouble, WrongResult
+from tvm_winograd.measure.builds import Built
+from tvm_winograd.measure.row_files import Store
+from tvm_winograd.truth.reference import relative_error
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_winograd import peers
-from tvm_winograd.bench.model.rows import KERNELS, MODELS
+from tvm_winograd.bench.network.rows import KERNELS, MODELS
 from tvm_winograd.cli import main
+from tvm_winograd.truth import peers
 
 pytestmark = pytest.mark.gpu
 NAMES = {"ours", "ours-kernels", "tvm-dlight"}

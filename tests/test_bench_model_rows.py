@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from tvm_winograd.bench.model.compare import Mean, markdown, means, ours, speedup, table
-from tvm_winograd.bench.model.profile import RUNS, Launches, kernel_rows
-from tvm_winograd.bench.model.rows import KERNELS, MODELS, KernelRow, Row, kernel_file
-from tvm_winograd.bench.row_files import Store
+from tvm_winograd.bench.network.compare import Mean, markdown, means, ours, speedup, table
+from tvm_winograd.bench.network.profile import RUNS, Launches, kernel_rows
+from tvm_winograd.bench.network.rows import KERNELS, MODELS, KernelRow, Row, kernel_file
 from tvm_winograd.cli import main
 from tvm_winograd.errors import InputError
+from tvm_winograd.measure.row_files import Store
 
 TIMES = {  # provider -> (latency, interval) at batch 1, at 32
     "ours": ((0.5, 0.4), (2.0, 2.0)),

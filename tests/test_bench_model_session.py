@@ -8,13 +8,13 @@ from contextlib import nullcontext
 import pytest
 from tiny_network import CONDITIONS, Fake, FakeTimer, bench, tiny
 
-from tvm_winograd.bench.model import network, session
-from tvm_winograd.bench.model.rows import MODELS
-from tvm_winograd.chooser import Wishes
+from tvm_winograd.bench.network import network, session
+from tvm_winograd.bench.network.rows import MODELS
+from tvm_winograd.choose.select import Limits
+from tvm_winograd.choose.wishes import Wishes
 from tvm_winograd.cli import main
 from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.gpu import host_cpu
-from tvm_winograd.select import Limits
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ import pytest
 import tvm
 from tiny_network import SUBJECT, bench, tiny
 
-from tvm_winograd import build
-from tvm_winograd.bench.model import network, stock
-from tvm_winograd.bench.model.stock import MetaSchedule
+from tvm_winograd.bench.network import network, stock
+from tvm_winograd.bench.network.stock import MetaSchedule
+from tvm_winograd.codegen import build
 from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.gpu import gpu_for, host_cpu, make_target
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from tvm_winograd.schedules import winograd_fused
-from tvm_winograd.schedules.kernel import config_dict
-from tvm_winograd.schedules.winograd_fused_named import NAMED
-
-from tvm_winograd.bench.ours import Ours
-from tvm_winograd.bench.provider import Bench
+from tvm_winograd.bench.conv.ours import Ours
+from tvm_winograd.bench.conv.provider import Bench
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.logs import Row
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
+from tvm_winograd.schedules.winograd_fused.named import NAMED
 from tvm_winograd.shapes import ConvSpec, Epilogue
+from tvm_winograd.tables.lookup import Row
 
 SPEC, GPU = ConvSpec(n=32, c=128, h=28, w=28, k=128), gpu_for("sm_90")
 

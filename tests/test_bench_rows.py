@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tvm_winograd.bench import layers
-from tvm_winograd.bench.compare import FASTEST_CUDNN, Setting, markdown, means, ours, tables
-from tvm_winograd.bench.rows import Row, Store, as_csv, as_json, read
+from tvm_winograd.bench.conv import layers
+from tvm_winograd.bench.conv.compare import FASTEST_CUDNN, Setting, markdown, means, ours, tables
+from tvm_winograd.bench.conv.rows import Row, Store, as_csv, as_json, read
 from tvm_winograd.cli import main
 from tvm_winograd.errors import InputError
 from tvm_winograd.shapes import ConvSpec

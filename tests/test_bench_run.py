@@ -8,18 +8,19 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from tvm_winograd.bench import session
-from tvm_winograd.bench.attempt import WrongResult
-from tvm_winograd.bench.problem import Problem
-from tvm_winograd.bench.provider import PEER_LIMIT, Bench, Prepared, Variant
-from tvm_winograd.bench.rows import Conditions, Store, read
-from tvm_winograd.bench.run import DEFAULT, PROVIDERS, Settings, measure
+from tvm_winograd.bench.conv import session
+from tvm_winograd.bench.conv.problem import Problem
+from tvm_winograd.bench.conv.provider import PEER_LIMIT, Bench, Prepared, Variant
+from tvm_winograd.bench.conv.rows import Store, read
+from tvm_winograd.bench.conv.run import DEFAULT, PROVIDERS, Settings, measure
 from tvm_winograd.cli import main
-from tvm_winograd.cuda_timing import Timing
 from tvm_winograd.errors import DeviceError, InputError, UnsupportedError
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.reference import from_nchw
+from tvm_winograd.measure.attempt import WrongResult
+from tvm_winograd.measure.conditions import Conditions
+from tvm_winograd.measure.cuda_timing import Timing
 from tvm_winograd.shapes import ConvSpec, Epilogue
+from tvm_winograd.truth.reference import from_nchw
 
 SPEC = ConvSpec(n=2, c=4, h=6, w=5, k=3)
 CONDITIONS = Conditions(

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from convs import FULL, expected, poison, random_arrays
 
-from tvm_winograd import build, reference
-from tvm_winograd.bench.provider import PEER_LIMIT, Bench
-from tvm_winograd.bench.stock import (
+from tvm_winograd.bench.conv.provider import PEER_LIMIT, Bench
+from tvm_winograd.bench.conv.stock import (
     Dlight,
     MetaSchedule,
     Record,
@@ -20,10 +19,12 @@ from tvm_winograd.bench.stock import (
     scheduled,
     write_record,
 )
+from tvm_winograd.codegen import build
 from tvm_winograd.errors import InputError, UnsupportedError
 from tvm_winograd.gpu import gpu_for
 from tvm_winograd.shapes import ConvSpec, Epilogue
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.tolerances import tolerance
 
 SPEC = ConvSpec(n=2, c=8, h=9, w=7, k=16, stride=2, padding=(1, 0, 1, 2))
 GPU = gpu_for("sm_90")

@@ -1,4 +1,4 @@
-"""tvm_winograd.cuda_timing with a CUDA runtime made of Python: what is called, in which order."""
+"""measure.cuda_timing with a CUDA runtime made of Python: what is called, in which order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tvm_winograd.cuda_timing import Cudart, CudaTimer, Plan, Timing
 from tvm_winograd.errors import DeviceError, InputError
+from tvm_winograd.measure.cuda_timing import Cudart, CudaTimer, Plan, Timing
 
 FAST = Plan(warmup_ms=0.0)
 
@@ -208,6 +208,6 @@ def test_versions():
 
 
 def test_without_a_library(monkeypatch):
-    monkeypatch.setattr("tvm_winograd.cuda_timing.load_cudart", lambda: None)
+    monkeypatch.setattr("tvm_winograd.measure.cuda_timing.load_cudart", lambda: None)
     with pytest.raises(DeviceError, match=r"libcudart.so.13 was not found"):
         CudaTimer()

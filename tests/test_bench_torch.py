@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from convs import expected, random_arrays
 
-from tvm_winograd import reference
-from tvm_winograd.bench.provider import PEER_LIMIT
-from tvm_winograd.bench.torch_conv import conv_of
+from tvm_winograd.bench.conv.provider import PEER_LIMIT
+from tvm_winograd.bench.conv.torch import conv_of
 from tvm_winograd.shapes import ConvSpec, Epilogue
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.tolerances import tolerance
 
 torch = pytest.importorskip("torch")
 EPILOGUES = ("none", "bias", "residual+relu", "bias+residual+relu", "bias+relu6")

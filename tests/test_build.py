@@ -12,10 +12,17 @@ from pathlib import Path
 import pytest
 from helpers_small_model import PLAIN_CPU, small_module
 
-from tvm_winograd import build as build_module
-from tvm_winograd import libraries, nvrtc
-from tvm_winograd.build import build, check_device_code, ensure_cuda_codegen, export, host_compiler
-from tvm_winograd.cubin import device_blobs, resources
+from tvm_winograd.codegen import build as build_module
+from tvm_winograd.codegen import nvrtc
+from tvm_winograd.codegen.build import (
+    build,
+    check_device_code,
+    ensure_cuda_codegen,
+    export,
+    host_compiler,
+)
+from tvm_winograd.codegen.cubin import device_blobs, resources
+from tvm_winograd.deploy import libraries
 from tvm_winograd.errors import BuildError, as_build_error
 from tvm_winograd.gpu import GPUS, gpu_for
 
@@ -25,8 +32,8 @@ SEVEN_ARCHS = """
 import sys, pathlib
 {first}
 from helpers_small_model import small_module
-from tvm_winograd.build import build, export
-from tvm_winograd.cubin import device_blobs
+from tvm_winograd.codegen.build import build, export
+from tvm_winograd.codegen.cubin import device_blobs
 from tvm_winograd.gpu import gpu_for
 for arch in sys.argv[2:]:
     lib = export(build(small_module(gpu_for(arch)), gpu_for(arch)), pathlib.Path(sys.argv[1], arch))

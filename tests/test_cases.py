@@ -10,7 +10,7 @@ from convs import error_of
 from gpu import local_arch
 
 from tvm_winograd import ConvSpec, TvmWinogradError, conv2d
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth.tolerances import tolerance
 
 ROWS = list(csv.DictReader((Path(__file__).parent / "data" / "conv_cases.csv").open()))
 TARGETS = ["llvm", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -6,14 +6,16 @@ from dataclasses import replace
 import pytest
 
 import tvm_winograd
-from tvm_winograd import TvmWinogradError, cli, log_store, logs
-from tvm_winograd.chooser import Wishes, make_chooser
+from tvm_winograd import TvmWinogradError, cli
+from tvm_winograd.check.inspect import layers_of
+from tvm_winograd.choose.select import Limits
+from tvm_winograd.choose.wishes import Wishes, make_chooser
 from tvm_winograd.cli.choice import parse_bytes
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.inspect import layers_of
-from tvm_winograd.select import Limits
+from tvm_winograd.tables import lookup as logs
+from tvm_winograd.tables import store as log_store
 
 H200 = gpu_for("sm_90")
 SMALL = ResNetConfig("basic", (1, 1), 10, 3, 33, (16, 24))

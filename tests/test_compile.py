@@ -7,17 +7,19 @@ from functools import partial
 
 import numpy as np
 import pytest
-from tvm_winograd.schedules import direct_cpu, winograd_fused
-from tvm_winograd.schedules.kernel import config_dict
 
 import tvm_winograd
-from tvm_winograd import ConvSpec, TvmWinogradError, compiler, reference
+from tvm_winograd import ConvSpec, TvmWinogradError, compiler
+from tvm_winograd.check.verify import verify
 from tvm_winograd.errors import BuildError
-from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import load_model
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
-from tvm_winograd.verify import verify
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.on_cpu import direct as direct_cpu
+from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.evaluate import evaluate
 
 SMALL = ResNetConfig("basic", (1, 2), 10, 3, 33, (16, 24))  # 33x33: odd maps all the way
 
@@ -79,7 +81,7 @@ def test_manifest(artifact):
 @pytest.mark.parametrize("form", ["pt2", "onnx"])
 def test_other_frontends_agree(form, model, artifact, x, tmp_path):
     torch = pytest.importorskip("torch")
-    from tvm_winograd.bench.model.torch_networks import torch_network
+    from tvm_winograd.bench.network.torch_networks import torch_network
 
     net, sample = torch_network(SMALL, model.params), (torch.from_numpy(x),)
     path = tmp_path / f"small.{form}"

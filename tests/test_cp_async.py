@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 from cuda_kernels import SM90, compiled
-from tvm_winograd.schedules import im2win, implicit_gemm, winograd_f4, winograd_fused
-from tvm_winograd.schedules.kernel import Kernel
 
-from tvm_winograd import build, cp_async, nvrtc
+from tvm_winograd.codegen import build, cp_async, nvrtc
 from tvm_winograd.errors import BuildError
 from tvm_winograd.gpu import gpu_for
+from tvm_winograd.schedules.base.kernel import Kernel
+from tvm_winograd.schedules.gemm import kernel as implicit_gemm
+from tvm_winograd.schedules.im2win import kernel as im2win
+from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
+from tvm_winograd.schedules.winograd_staged import kernel as winograd_f4
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 PADDED = ConvSpec(n=2, c=8, h=9, w=9, k=16, stride=2)

@@ -14,7 +14,7 @@ from gpu import has_gpu, needs_gpu
 from helpers_small_model import built, example_input, write
 
 import tvm_winograd
-from tvm_winograd.cppflags import cpp_flags
+from tvm_winograd.cli.cppflags import cpp_flags
 from tvm_winograd.errors import BuildError
 
 SOURCE = Path(__file__).parents[1] / "examples" / "cpp"

@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from tvm_winograd import nvrtc
-from tvm_winograd.cubin import kind_of, resources
+from tvm_winograd.codegen import nvrtc
+from tvm_winograd.codegen.cubin import kind_of, resources
 from tvm_winograd.errors import BuildError
 
 # one kernel with static shared memory, one with an array ptxas must put in local memory, and one

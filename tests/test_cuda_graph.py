@@ -11,9 +11,9 @@ import pytest
 from gpu import local_arch
 
 import tvm_winograd
+from tvm_winograd.check.verify import verify
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
-from tvm_winograd.verify import verify
 
 pytestmark = pytest.mark.gpu
 SMALL = ResNetConfig("basic", (1, 2), 10, 3, 33, (16, 24))

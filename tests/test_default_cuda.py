@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from serial import serialise
 from tvm import relax
-from tvm_winograd.schedules import default_cuda
-from tvm_winograd.schedules.default_cuda import dense_of
 
-from tvm_winograd import build, nvrtc, reference
-from tvm_winograd.cubin import resources
-from tvm_winograd.evaluate import evaluate
+from tvm_winograd.codegen import build, nvrtc
+from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.gpu import gpu_for, make_target
 from tvm_winograd.passes.apply_schedules import apply_schedules
 from tvm_winograd.passes.ragged_pools import legalizations
-from tvm_winograd.serial import serialise
-from tvm_winograd.tolerances import TOLERANCES
+from tvm_winograd.schedules.rest import default_cuda
+from tvm_winograd.schedules.rest.default_cuda import dense_of
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.evaluate import evaluate
+from tvm_winograd.truth.tolerances import TOLERANCES
 
 SM90 = gpu_for("sm_90")
 LIMIT = TOLERANCES["float32", "direct"]

@@ -7,11 +7,11 @@ import pytest
 from tvm import relax
 
 import tvm_winograd
-from tvm_winograd.evaluate import evaluate
+from tvm_winograd.check.verify import verify
 from tvm_winograd.frontend.model import make_model
 from tvm_winograd.passes.dense_to_conv import dense_to_conv
-from tvm_winograd.reference import relative_error
-from tvm_winograd.verify import verify
+from tvm_winograd.truth.evaluate import evaluate
+from tvm_winograd.truth.reference import relative_error
 
 C, HIDDEN, K = 2500, 2100, 10
 

@@ -9,12 +9,12 @@ import pytest
 from convs import FULL
 from cpu_kernels import packed_on_the_device
 from cuda_kernels import SM90, check, check_bounds, compiled
-from tvm_winograd.schedules.depthwise import KERNEL, Depthwise, default
-from tvm_winograd.schedules.kernel import config_dict
 
-from tvm_winograd.cubin import resources
+from tvm_winograd.choose.select import choose
+from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.gpu import GPUS, PORTABLE, gpu_for, host_cpu
-from tvm_winograd.select import choose
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.depthwise.kernel import KERNEL, Depthwise, default
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 WIDE = ConvSpec(n=1, c=32, h=112, w=112, k=32, groups=32)  # MobileNetV2's first

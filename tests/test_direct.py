@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from convs import FULL
 from cpu_kernels import check, error_of, hardware, packed_on_the_device
-from tvm_winograd.schedules.direct_cpu import KERNEL, DirectCpuConfig
 
 from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.gpu import gpu_for, host_cpu, make_target
+from tvm_winograd.schedules.on_cpu.direct import KERNEL, DirectCpuConfig
 from tvm_winograd.shapes import DTYPES, LAYOUTS, ConvSpec, Epilogue
 from tvm_winograd.te import direct
 

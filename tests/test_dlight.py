@@ -9,16 +9,17 @@ import pytest
 import tvm
 from convs import FULL, expected, random_arrays
 from cuda_kernels import SM90, run
+from serial import serialise
 from tvm import te
-from tvm_winograd.schedules.direct_dlight import KERNEL, Dlight
 
-from tvm_winograd import build, reference
+from tvm_winograd.codegen import build
 from tvm_winograd.gpu import make_target
 from tvm_winograd.passes.apply_schedules import dlight_schedule
 from tvm_winograd.passes.unit_sums import drop_unit_sums
-from tvm_winograd.serial import serialise
+from tvm_winograd.schedules.direct.kernel import KERNEL, Dlight
 from tvm_winograd.shapes import ConvSpec, Epilogue
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.tolerances import tolerance
 
 GROUPED = ConvSpec(n=4, c=12, h=12, w=9, k=4, r=5, s=5, padding=0, groups=2)
 POINTWISE = ConvSpec(n=2, c=6, h=9, w=7, k=12, r=1, s=1, padding=0, groups=6)

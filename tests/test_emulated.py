@@ -10,15 +10,17 @@ import pytest
 from convs import FULL
 from cuda_emulator import emulate
 from cuda_kernels import SM90
-from tvm_winograd.schedules import im2win, implicit_gemm, winograd_f4
-from tvm_winograd.schedules.im2win_default import default as im2win_default
-from tvm_winograd.schedules.implicit_gemm_default import default as implicit_default
-from tvm_winograd.schedules.kernel import Kernel
-from tvm_winograd.schedules.winograd_fused import F4, KERNEL, Fused, FusedF4
-from tvm_winograd.schedules.winograd_fused_default import default as fused_default
 
+from tvm_winograd.schedules.base.kernel import Kernel
+from tvm_winograd.schedules.gemm import kernel as implicit_gemm
+from tvm_winograd.schedules.gemm.search import default as implicit_default
+from tvm_winograd.schedules.im2win import kernel as im2win
+from tvm_winograd.schedules.im2win.search import default as im2win_default
+from tvm_winograd.schedules.winograd_fused.kernel import F4, KERNEL, Fused, FusedF4
+from tvm_winograd.schedules.winograd_fused.search import default as fused_default
+from tvm_winograd.schedules.winograd_staged import kernel as winograd_f4
 from tvm_winograd.shapes import ConvSpec
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth.tolerances import tolerance
 
 # ragged blocks of tiles and filters, a ragged step of channels
 RAGGED = ConvSpec(n=2, c=17, h=9, w=13, k=70)

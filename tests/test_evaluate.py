@@ -9,11 +9,11 @@ from torch.nn import functional
 from tvm import relax
 
 from tvm_winograd.errors import InputError, UnsupportedError
-from tvm_winograd.evaluate import evaluate
-from tvm_winograd.passes.conv_spec import conv2d_spec, weight_to_oihw
-from tvm_winograd.peers import torch_conv
-from tvm_winograd.reference import conv2d, from_nchw, relative_error
+from tvm_winograd.ir.conv_spec import conv2d_spec, weight_to_oihw
 from tvm_winograd.shapes import ConvSpec
+from tvm_winograd.truth.evaluate import evaluate
+from tvm_winograd.truth.peers import torch_conv
+from tvm_winograd.truth.reference import conv2d, from_nchw, relative_error
 
 nn = relax.op.nn
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import load_model
 from tvm_winograd.frontend.weights import random_images
 from tvm_winograd.passes.fold_batch_norm import fold_batch_norm
-from tvm_winograd.reference import relative_error
+from tvm_winograd.truth.evaluate import evaluate
+from tvm_winograd.truth.reference import relative_error
 
 K = 6  # filters; unlike every other extent below, so that a wrong axis shows
 

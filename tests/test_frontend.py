@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from tvm_winograd.bench.model.torch_networks import torch_network
+from tvm_winograd.bench.network.torch_networks import torch_network
 from tvm_winograd.errors import ModelError
-from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import Model, builtin, load_model, resnet, weights
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
 from tvm_winograd.passes.fold_batch_norm import fold_batch_norm
-from tvm_winograd.peers import torch_conv
-from tvm_winograd.reference import relative_error
+from tvm_winograd.truth.evaluate import evaluate
+from tvm_winograd.truth.peers import torch_conv
+from tvm_winograd.truth.reference import relative_error
 
 # both block kinds and both stems, small enough for seconds
 BASIC = ResNetConfig("basic", (2, 1, 1, 1), 10, image_size=64, widths=(8, 16, 24, 32))

@@ -10,11 +10,11 @@ from safetensors.numpy import save_file
 from test_frontend import BOTTLENECK, DIGITS, images, output
 
 from tvm_winograd.errors import ModelError
-from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import load_model, weights
 from tvm_winograd.frontend.builtin import builtin_model
-from tvm_winograd.peers import torch_conv
-from tvm_winograd.reference import relative_error
+from tvm_winograd.truth.evaluate import evaluate
+from tvm_winograd.truth.peers import torch_conv
+from tvm_winograd.truth.reference import relative_error
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet152"])
@@ -37,7 +37,7 @@ def test_calibration_does_not_see_the_last_bits(monkeypatch: pytest.MonkeyPatch)
     rng = np.random.default_rng(0)
 
     def other_machine(mod, params, inputs, **hooks):
-        from tvm_winograd.reference import conv2d
+        from tvm_winograd.truth.reference import conv2d
 
         def conv(spec, x, w):
             y = conv2d(spec, x, w)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from tvm_winograd.gate import Gate
+from tvm_winograd.deploy.gate import Gate
 
 SOON = 10  # seconds: only a broken gate waits so long
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from cuda_kernels import SM90, check, compiled
 from tiny_network import tiny
-from tvm_winograd.schedules import blocks, winograd_fused
-from tvm_winograd.schedules.winograd_fused import Fused, FusedF4
 
 import tvm_winograd
-from tvm_winograd import held_loads, nvrtc
+from tvm_winograd.codegen import held_loads, nvrtc
+from tvm_winograd.ir import marks
+from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
+from tvm_winograd.schedules.winograd_fused.kernel import Fused, FusedF4
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 SPEC = ConvSpec(n=1, c=32, h=9, w=11, k=20, padding=(1, 1, 1, 1))
@@ -95,7 +96,7 @@ def test_addresses_are_those_of_the_loads() -> None:
     indices = [i * 7 + j, i * 7 + j + 57, (i * 7 + j) - 3, i * 9, i * 9 + 1, j + i * 7]
     stores = [tirx.BufferStore(y, x[index], [n]) for n, index in enumerate(indices)]
     stores[1] = tirx.BufferStore(y, tirx.if_then_else(i < 3, x[indices[1]], 0.0), [1])
-    func = tirx.PrimFunc([x, y, i, j], region(blocks.HELD, *stores))
+    func = tirx.PrimFunc([x, y, i, j], region(marks.HELD, *stores))
     made = held_loads.replaced(func).body.seq
     assert [store.value.args[0].value for store in made] == [
         "load_held", "load_held_if", *["load_held"] * 4,
@@ -118,7 +119,7 @@ def test_addresses_too_far_for_an_immediate_are_their_own() -> None:
     i, far = tirx.Var("i", "int32"), 3 * 2**28  # 3 GiB
     indices = [i, i + 1, i + far, i + (far + 1), i]
     stores = [tirx.BufferStore(y, x[index], [n]) for n, index in enumerate(indices)]
-    made = held_loads.replaced(tirx.PrimFunc([x, y, i], region(blocks.HELD, *stores))).body.seq
+    made = held_loads.replaced(tirx.PrimFunc([x, y, i], region(marks.HELD, *stores))).body.seq
     assert [int(store.value.args[2]) for store in made] == [0, 4, 0, 4, 0]
 
 

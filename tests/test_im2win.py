@@ -10,19 +10,19 @@ from convs import FULL, random_arrays
 from cpu_kernels import check as check_cpu
 from cpu_kernels import hardware, packed_on_the_device
 from cuda_kernels import SM90, check, check_bounds, compiled
-from tvm_winograd.schedules import im2win_cpu
-from tvm_winograd.schedules.im2win import KERNEL, Im2win
-from tvm_winograd.schedules.im2win_default import ablation, default, portable
-from tvm_winograd.schedules.kernel import config_dict
 
-from tvm_winograd import reference
+from tvm_winograd.choose.select import choose
+from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.conv import scheduled as conv_scheduled
-from tvm_winograd.cubin import resources
 from tvm_winograd.gpu import GPUS, gpu_for, host_cpu
 from tvm_winograd.passes.plan_workspaces import hoist_workspaces
-from tvm_winograd.select import choose
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.im2win.kernel import KERNEL, Im2win
+from tvm_winograd.schedules.im2win.search import ablation, default, portable
+from tvm_winograd.schedules.on_cpu import im2win as im2win_cpu
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import im2win
+from tvm_winograd.truth import reference
 
 CPU = im2win_cpu.KERNEL
 # ragged in filters, rows, columns and vectors; three steps of channels

@@ -10,15 +10,15 @@ from convs import FULL
 from cpu_kernels import packed_on_the_device
 from cuda_kernels import SM90, check, check_bounds, compiled, scheduled
 from test_winograd_fused import launch_shared_bytes
-from tvm_winograd.schedules import implicit_gemm as product
-from tvm_winograd.schedules.implicit_gemm import IM2COL, KERNEL, Im2col, Implicit
-from tvm_winograd.schedules.implicit_gemm_config import MAX_PARTS, ROW_PAD
-from tvm_winograd.schedules.implicit_gemm_default import LADDER
-from tvm_winograd.schedules.kernel import Kernel, config_dict
 
-from tvm_winograd.cubin import resources
+from tvm_winograd.choose.select import choose
+from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.gpu import GPUS, PORTABLE, Cpu, gpu_for
-from tvm_winograd.select import choose
+from tvm_winograd.schedules.base.kernel import Kernel, config_dict
+from tvm_winograd.schedules.gemm import kernel as product
+from tvm_winograd.schedules.gemm.config import MAX_PARTS, ROW_PAD
+from tvm_winograd.schedules.gemm.kernel import IM2COL, KERNEL, Im2col, Implicit
+from tvm_winograd.schedules.gemm.search import LADDER
 from tvm_winograd.shapes import LAYOUTS, ConvSpec, Epilogue
 
 POINTWISE = ConvSpec(n=32, c=256, h=14, w=14, k=1024, r=1, s=1, padding=0)

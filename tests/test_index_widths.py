@@ -9,23 +9,21 @@ import pytest
 from convs import FULL
 from cuda_kernels import SM90
 from index_widths import misfits
-from tvm_winograd.schedules import (
-    KERNELS,
-    depthwise,
-    direct_dlight,
-    im2win,
-    implicit_gemm,
-    winograd_f4,
-    winograd_fused,
-)
-from tvm_winograd.schedules.im2win import Im2win
-from tvm_winograd.schedules.implicit_gemm import Im2col, Implicit
-from tvm_winograd.schedules.kernel import Kernel
-from tvm_winograd.schedules.winograd_f4 import Staged
-from tvm_winograd.schedules.winograd_fused import Fused, FusedF4
 
 from tvm_winograd import ConvSpec
 from tvm_winograd.gpu import Hardware, gpu_for, host_cpu
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.schedules.base.kernel import Kernel
+from tvm_winograd.schedules.depthwise import kernel as depthwise
+from tvm_winograd.schedules.direct import kernel as direct_dlight
+from tvm_winograd.schedules.gemm import kernel as implicit_gemm
+from tvm_winograd.schedules.gemm.kernel import Im2col, Implicit
+from tvm_winograd.schedules.im2win import kernel as im2win
+from tvm_winograd.schedules.im2win.kernel import Im2win
+from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
+from tvm_winograd.schedules.winograd_fused.kernel import Fused, FusedF4
+from tvm_winograd.schedules.winograd_staged import kernel as winograd_f4
+from tvm_winograd.schedules.winograd_staged.kernel import Staged
 
 SMALL = ConvSpec(n=1, c=64, h=64, w=64, k=64)
 DEEP = replace(SMALL, c=4096)

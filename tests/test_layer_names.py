@@ -8,11 +8,11 @@ from onnx.reference import ReferenceEvaluator
 from tvm import relax
 
 import tvm_winograd
+from tvm_winograd.check.verify import verify
 from tvm_winograd.frontend import load_model
-from tvm_winograd.passes.conv_spec import layer_names
+from tvm_winograd.ir.conv_spec import layer_names
 from tvm_winograd.passes.params import fold_param_shapes
-from tvm_winograd.reference import relative_error
-from tvm_winograd.verify import verify
+from tvm_winograd.truth.reference import relative_error
 
 MAP = [1, 8, 6, 6]
 WEIGHT, BIAS = (8, 8, 3, 3), (8,)

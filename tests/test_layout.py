@@ -10,16 +10,16 @@ from tvm import relax
 
 import tvm_winograd
 from tvm_winograd import TvmWinogradError, cli
-from tvm_winograd.chooser import Wishes, make_chooser
-from tvm_winograd.evaluate import evaluate
+from tvm_winograd.check.inspect import choices_of
+from tvm_winograd.check.verify import verify
+from tvm_winograd.choose.select import Limits
+from tvm_winograd.choose.wishes import Wishes, make_chooser
 from tvm_winograd.frontend import load_model
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.inspect import choices_of
 from tvm_winograd.passes import pipeline
 from tvm_winograd.passes.choose_layout import choose_layout
 from tvm_winograd.passes.convert_layout import cancel_transposes, is_in, transposed_bytes
-from tvm_winograd.select import Limits
-from tvm_winograd.verify import verify
+from tvm_winograd.truth.evaluate import evaluate
 
 H200 = gpu_for("sm_90")
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from tvm_winograd.choose.select import choose
 from tvm_winograd.errors import UnsupportedError
-from tvm_winograd.evaluate import evaluate
 from tvm_winograd.gpu import gpu_for
 from tvm_winograd.passes.choose_layout import choose_layout
 from tvm_winograd.passes.convert_layout import convert_layout, transposed_bytes
-from tvm_winograd.select import choose
+from tvm_winograd.truth.evaluate import evaluate
 
 op, nn = relax.op, relax.op.nn
 SHAPE = (2, 6, 8, 4)  # what a body gets: NHWC

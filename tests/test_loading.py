@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tvm_winograd.deploy.loading import choose_modules, parse_device
 from tvm_winograd.errors import ArtifactError
-from tvm_winograd.loading import choose_modules, parse_device
 
 
 def module(arch: str, kind: str = "cubin", shared: int = 0) -> dict:

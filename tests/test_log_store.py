@@ -8,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from tvm_winograd import ConvSpec, TvmWinogradError, log_store, logs
-from tvm_winograd.logs import Row
+from tvm_winograd import ConvSpec, TvmWinogradError
+from tvm_winograd.tables import lookup as logs
+from tvm_winograd.tables import store as log_store
+from tvm_winograd.tables.lookup import Row
 
 SPEC = ConvSpec(8, 64, 56, 56, 64)
 
@@ -56,8 +58,8 @@ def test_a_damaged_line_is_reported_and_the_rest_kept(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from tvm_winograd import log_store
-from tvm_winograd.logs import Row
+from tvm_winograd.tables import store as log_store
+from tvm_winograd.tables.lookup import Row
 first = int(sys.argv[2])
 for n in range(first, first + 25):
     key = f"n{n}c8h8w8k8r3s3_st1_p1.1.1.1_d1_g1_float32_NCHW"
@@ -125,7 +127,7 @@ def test_a_lock_that_stays_taken(tmp_path, monkeypatch):
     path = log_store.table_path(tmp_path, "sm_90", "NVIDIA H200")
     with log_store.locked(path):
         code = (
-            "import sys; from pathlib import Path; from tvm_winograd import log_store as s\n"
+            "import sys; from pathlib import Path; from tvm_winograd.tables import store as s\n"
             "s._LOCK_SECONDS = 0.2\n"
             "with s.locked(Path(sys.argv[1])): pass"
         )

@@ -4,13 +4,17 @@ import json
 from dataclasses import replace
 
 import pytest
-from tvm_winograd.schedules import KERNELS, winograd_f4, winograd_fused
-from tvm_winograd.schedules.kernel import config_dict
 
-from tvm_winograd import ConvSpec, Epilogue, log_store, logs
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.choose.select import choose
 from tvm_winograd.gpu import Cpu, gpu_for
-from tvm_winograd.log_store import table_text
-from tvm_winograd.select import choose
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
+from tvm_winograd.schedules.winograd_staged import kernel as winograd_f4
+from tvm_winograd.tables import lookup as logs
+from tvm_winograd.tables import store as log_store
+from tvm_winograd.tables.store import table_text
 
 SPEC, EPILOGUE = ConvSpec(8, 64, 56, 56, 64), Epilogue(bias=True, relu=True)
 HEADER = "gpu,arch,spec,epilogue,kernel,config,us\n"

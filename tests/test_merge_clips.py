@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from tvm_winograd.evaluate import evaluate
-from tvm_winograd.passes.bindings import op_name
+from tvm_winograd.ir.bindings import op_name
 from tvm_winograd.passes.merge_clips import merge_clips
+from tvm_winograd.truth.evaluate import evaluate
 
 op = relax.op
 SHAPE = (2, 3, 4)

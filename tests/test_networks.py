@@ -8,17 +8,17 @@ import torch
 from gpu import local_arch, needs_gpu
 
 import tvm_winograd
-from tvm_winograd.bench.model.torch_networks import torch_network
+from tvm_winograd.bench.network.torch_networks import torch_network
+from tvm_winograd.check.verify import verify
 from tvm_winograd.errors import ModelError
-from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import builtin
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.mobilenet import MobileNetV2Config
 from tvm_winograd.frontend.unet import UNetConfig
 from tvm_winograd.frontend.vgg import VGGConfig
 from tvm_winograd.frontend.weights import random_images
-from tvm_winograd.reference import relative_error
-from tvm_winograd.verify import verify
+from tvm_winograd.truth.evaluate import evaluate
+from tvm_winograd.truth.reference import relative_error
 
 # every kind of layer of each family, small enough for seconds
 STAGES = ((1, 8, 1, 1), (6, 12, 2, 2), (6, 16, 1, 2))

@@ -12,11 +12,11 @@ from gpu import local_arch
 
 import tvm_winograd
 from tvm_winograd import ConvSpec
-from tvm_winograd.build import export
-from tvm_winograd.cubin import device_blobs
+from tvm_winograd.check.verify import verify
+from tvm_winograd.codegen.build import export
+from tvm_winograd.codegen.cubin import device_blobs
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
-from tvm_winograd.verify import verify
 
 pytestmark = pytest.mark.gpu
 HERE = Path(__file__).parent

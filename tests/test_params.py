@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import tvm_winograd
-from tvm_winograd import reference
-from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import load_model
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.evaluate import evaluate
 
 torch = pytest.importorskip("torch")
 

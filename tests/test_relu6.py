@@ -12,7 +12,9 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_winograd
-from tvm_winograd import ConvSpec, Epilogue, reference, verify
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.check import verify
+from tvm_winograd.choose.select import choose
 from tvm_winograd.frontend import load_model
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.mobilenet import MobileNetV2Config
@@ -20,7 +22,7 @@ from tvm_winograd.gpu import gpu_for, host_cpu
 from tvm_winograd.passes.group_convs import find_groups
 from tvm_winograd.passes.merge_clips import merge_clips
 from tvm_winograd.passes.pipeline import lower
-from tvm_winograd.select import choose
+from tvm_winograd.truth import reference
 
 SMALL = MobileNetV2Config(
     ((1, 8, 1, 1), (6, 12, 2, 2), (6, 16, 1, 2)), 10, image_size=33, stem=8, last=32

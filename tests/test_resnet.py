@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tvm_winograd
+from tvm_winograd.check.verify import verify
 from tvm_winograd.frontend import load_model
-from tvm_winograd.verify import verify
 
 LAYERS = {"resnet18": 20, "resnet50": 53}
 

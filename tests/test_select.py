@@ -4,12 +4,14 @@ import re
 from dataclasses import replace
 
 import pytest
-from tvm_winograd.schedules import winograd_f4, winograd_fused
-from tvm_winograd.schedules.kernel import config_dict
 
-from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, logs
+from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError
+from tvm_winograd.choose.select import Limits, choose
 from tvm_winograd.gpu import GPUS, PORTABLE, Cpu, gpu_for, parse_archs
-from tvm_winograd.select import Limits, choose
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
+from tvm_winograd.schedules.winograd_staged import kernel as winograd_f4
+from tvm_winograd.tables import lookup as logs
 
 H200, CPU = gpu_for("sm_90"), Cpu("znver4", 512, 2)
 RESNET = ConvSpec(1, 64, 56, 56, 64)

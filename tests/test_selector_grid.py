@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tvm_winograd.schedules import KERNELS
 
 from tvm_winograd import ConvSpec
+from tvm_winograd.choose.select import choose
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.select import choose
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.truth.tolerances import tolerance
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 RESULTS = BENCHMARKS / "results"

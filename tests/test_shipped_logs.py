@@ -2,9 +2,10 @@
 
 import pytest
 
-from tvm_winograd import inspect, logs
+from tvm_winograd.check import inspect
 from tvm_winograd.frontend import load_model
 from tvm_winograd.gpu import gpu_for
+from tvm_winograd.tables import lookup as logs
 from tvm_winograd.tuning.check import problem_of
 
 ROWS, COMPLAINTS = logs.read_folder(logs.shipped_folder())

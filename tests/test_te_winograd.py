@@ -7,12 +7,12 @@ import pytest
 from convs import FULL, expected, random_arrays
 from cuda_kernels import run
 
-from tvm_winograd import reference
 from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import winograd
 from tvm_winograd.te.winograd import Tiling
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.tolerances import tolerance
 
 # ragged in everything: tiles of the map, K, C and P of the blocks below
 RAGGED = dict(n=2, c=5, h=9, w=13, k=6, padding=(0, 2, 1, 1))

@@ -10,9 +10,9 @@ from torch_functions import exported
 
 import tvm_winograd
 from tvm_winograd.errors import ModelError, UnsupportedError
-from tvm_winograd.evaluate import evaluate
 from tvm_winograd.frontend import load_model
-from tvm_winograd.reference import relative_error
+from tvm_winograd.truth.evaluate import evaluate
+from tvm_winograd.truth.reference import relative_error
 
 RIGHT = {
     "add": lambda x: torch.add(x, x * x, alpha=0.3),

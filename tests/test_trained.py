@@ -11,7 +11,7 @@ from tvm_winograd.frontend.resnet import ResNetConfig
 
 torch = pytest.importorskip("torch")
 datasets = pytest.importorskip("sklearn.datasets")
-from tvm_winograd.bench.model.torch_resnet import TorchResNet  # noqa: E402
+from tvm_winograd.bench.network.torch_resnet import TorchResNet  # noqa: E402
 
 CONFIG = ResNetConfig("basic", (1, 1), 10, 1, 8, (16, 32), small_stem=True)
 TEST = 360  # of 1797 handwritten digits, 8x8 pixels

@@ -9,15 +9,20 @@ import time
 from dataclasses import replace
 
 import pytest
-from tvm_winograd.schedules import KERNELS, winograd_fused
-from tvm_winograd.schedules.kernel import config_dict
 
-from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, cli, inspect, log_store, logs
-from tvm_winograd.chooser import Wishes
+from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, cli
+from tvm_winograd.check import inspect
+from tvm_winograd.choose.select import choose
+from tvm_winograd.choose.wishes import Wishes
 from tvm_winograd.frontend import load_model
 from tvm_winograd.gpu import gpu_for, host_cpu
-from tvm_winograd.select import choose
-from tvm_winograd.tuning import journal, order, provenance, spaces
+from tvm_winograd.measure import provenance
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
+from tvm_winograd.tables import lookup as logs
+from tvm_winograd.tables import store as log_store
+from tvm_winograd.tuning import journal, order, spaces
 from tvm_winograd.tuning.loop import Settings, tune
 from tvm_winograd.tuning.runner import MockRunner, Result
 from tvm_winograd.tuning.spaces import space_of

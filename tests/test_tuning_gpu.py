@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from gpu import local_arch
-from tvm_winograd.schedules import winograd_fused
-from tvm_winograd.schedules.kernel import Kernel
 
-from tvm_winograd import ConvSpec, Epilogue, build
+from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.codegen import build
 from tvm_winograd.gpu import Gpu, gpu_for
-from tvm_winograd.tuning import provenance
+from tvm_winograd.measure import provenance
+from tvm_winograd.schedules.base.kernel import Kernel
+from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
 from tvm_winograd.tuning.loop import Session, Settings, Watcher, tune
 from tvm_winograd.tuning.runner import Limits, LocalRunner
 from tvm_winograd.tuning.spaces import Candidate, space_of

@@ -8,12 +8,14 @@ import pytest
 import tvm_ffi
 from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
-from tvm_winograd.schedules import KERNELS
-from tvm_winograd.schedules.kernel import config_dict
 
-from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, cli, log_store, logs
+from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, cli
 from tvm_winograd.gpu import gpu_for, host_cpu, make_target
-from tvm_winograd.logs import Row
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.tables import lookup as logs
+from tvm_winograd.tables import store as log_store
+from tvm_winograd.tables.lookup import Row
 from tvm_winograd.tuning.check import problem_of
 from tvm_winograd.tuning.records import write_database
 from tvm_winograd.tuning.spaces import workload_of

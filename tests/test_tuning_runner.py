@@ -4,12 +4,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from tvm_winograd.schedules import direct_cpu
-from tvm_winograd.schedules.kernel import Kernel
 
-from tvm_winograd import ConvSpec, Epilogue, cli, logs, reference
+from tvm_winograd import ConvSpec, Epilogue, cli
 from tvm_winograd.gpu import host_cpu
-from tvm_winograd.tuning import journal, provenance
+from tvm_winograd.measure import provenance
+from tvm_winograd.schedules.base.kernel import Kernel
+from tvm_winograd.schedules.on_cpu import direct as direct_cpu
+from tvm_winograd.tables import lookup as logs
+from tvm_winograd.truth import reference
+from tvm_winograd.tuning import journal
 from tvm_winograd.tuning.loop import Session, Settings, Watcher
 from tvm_winograd.tuning.problem import load, write_problem
 from tvm_winograd.tuning.runner import Limits, LocalRunner

@@ -10,9 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import tvm_winograd
+from tvm_winograd.check.verify import verify, verify_buckets
 from tvm_winograd.cli import main
 from tvm_winograd.frontend import load_model, torch_export
-from tvm_winograd.verify import verify, verify_buckets
 
 
 class Net(nn.Module):

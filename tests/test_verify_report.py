@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from tvm_winograd.check.report import Report
+from tvm_winograd.check.verify import load_source
 from tvm_winograd.cli import main
 from tvm_winograd.errors import ModelError
-from tvm_winograd.tolerances import NETWORK_FLOOR
-from tvm_winograd.verify import load_source
-from tvm_winograd.verify_report import Report
+from tvm_winograd.truth.tolerances import NETWORK_FLOOR
 
 
 @pytest.mark.parametrize(

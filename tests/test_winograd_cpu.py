@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from convs import FULL
 from cpu_kernels import check, compile_config, error_of, hardware, packed_on_the_device
-from tvm_winograd.schedules.winograd_cpu import KERNEL, WinogradCpuConfig
 
 from tvm_winograd.gpu import Cpu, gpu_for, host_cpu
+from tvm_winograd.schedules.on_cpu.winograd import KERNEL, WinogradCpuConfig
 from tvm_winograd.shapes import LAYOUTS, ConvSpec, Epilogue
 
 # odd maps: the last row and column of tiles are cut; K and P never fill their blocks but in

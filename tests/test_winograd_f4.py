@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 from convs import FULL
 from cuda_kernels import SM90, check, check_bounds, compiled
-from tvm_winograd.schedules import winograd_f4 as f4
-from tvm_winograd.schedules.kernel import config_dict
-from tvm_winograd.schedules.winograd_f4 import KERNEL, Staged
-from tvm_winograd.schedules.winograd_f4_config import LADDER
 
-from tvm_winograd.cubin import resources
+from tvm_winograd.choose.select import Limits, choose
+from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.gpu import GPUS, Cpu, gpu_for
-from tvm_winograd.select import Limits, choose
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.winograd_staged import kernel as f4
+from tvm_winograd.schedules.winograd_staged.config import LADDER
+from tvm_winograd.schedules.winograd_staged.kernel import KERNEL, Staged
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 RESNET = ConvSpec(n=32, c=128, h=28, w=28, k=128)

@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 from convs import FULL
 from cuda_kernels import SM90, check, compiled, scheduled
-from tvm_winograd.schedules import winograd_fused as fused
-from tvm_winograd.schedules.winograd_fused import KERNEL, Fused
-from tvm_winograd.schedules.winograd_fused_default import LADDER
 
-from tvm_winograd.cubin import resources
+from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.gpu import GPUS, Cpu, gpu_for, make_target
+from tvm_winograd.schedules.winograd_fused import kernel as fused
+from tvm_winograd.schedules.winograd_fused.kernel import KERNEL, Fused
+from tvm_winograd.schedules.winograd_fused.search import LADDER
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 RESNET = ConvSpec(n=32, c=128, h=28, w=28, k=128)
@@ -169,7 +169,7 @@ def test_supports_says_why_not() -> None:
 
 
 def test_config_survives_a_log() -> None:
-    from tvm_winograd.schedules.kernel import config_dict
+    from tvm_winograd.schedules.base.kernel import config_dict
 
     config = Fused(bc=4, unroll=4, lanes="ekppk")
     assert KERNEL.make_config(config_dict(config)) == config

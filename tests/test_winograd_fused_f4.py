@@ -8,14 +8,14 @@ import pytest
 from convs import FULL
 from cuda_kernels import SM90, check, check_bounds, compiled, scheduled
 from test_winograd_fused import launch_shared_bytes
-from tvm_winograd.schedules import winograd_f4
-from tvm_winograd.schedules import winograd_fused_f4 as f4
-from tvm_winograd.schedules.kernel import config_dict
-from tvm_winograd.schedules.winograd_fused import F4, Fused, FusedF4
 
-from tvm_winograd.cubin import resources
+from tvm_winograd.choose.select import choose
+from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.gpu import GPUS, Cpu, gpu_for
-from tvm_winograd.select import choose
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.winograd_fused import search_f4 as f4
+from tvm_winograd.schedules.winograd_fused.kernel import F4, Fused, FusedF4
+from tvm_winograd.schedules.winograd_staged import kernel as winograd_f4
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 RESNET = ConvSpec(n=128, c=128, h=28, w=28, k=128)

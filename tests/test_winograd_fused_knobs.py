@@ -9,10 +9,10 @@ import pytest
 from convs import FULL
 from cuda_kernels import SM90, check, compiled, scheduled
 from test_winograd_fused import launch_shared_bytes
-from tvm_winograd.schedules.kernel import config_dict
-from tvm_winograd.schedules.winograd_fused import KERNEL, NAMED, Fused
 
 from tvm_winograd import conv2d
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.winograd_fused.kernel import KERNEL, NAMED, Fused
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 # two ragged blocks of tiles, two of filters, three steps of channels

@@ -8,13 +8,13 @@ import pytest
 from convs import FULL
 from cuda_kernels import SM90, check, check_bounds, compiled, scheduled
 from test_winograd_fused import launch_shared_bytes
-from tvm_winograd.schedules import winograd_fused as fused
-from tvm_winograd.schedules.kernel import config_dict
-from tvm_winograd.schedules.winograd_fused import KERNEL, Fused
 
-from tvm_winograd.cubin import resources
+from tvm_winograd.choose.select import choose
+from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.gpu import GPUS, gpu_for
-from tvm_winograd.select import choose
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.winograd_fused import kernel as fused
+from tvm_winograd.schedules.winograd_fused.kernel import KERNEL, Fused
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import split, winograd
 

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 import tvm
 from convs import FULL, expected, poison, random_arrays
-from tvm_winograd.schedules import KERNELS
+from serial import serialise
 
 import tvm_winograd
-from tvm_winograd import ConvSpec, cli, compiler, nvrtc, reference
-from tvm_winograd.build import build, export
-from tvm_winograd.chooser import Wishes, make_chooser
+from tvm_winograd import ConvSpec, cli, compiler
+from tvm_winograd.choose.select import Choice, choose
+from tvm_winograd.choose.wishes import Wishes, make_chooser
+from tvm_winograd.codegen import nvrtc
+from tvm_winograd.codegen.build import build, export
+from tvm_winograd.codegen.plan import Graph, plan_network
 from tvm_winograd.conv import scheduled
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
@@ -21,10 +24,9 @@ from tvm_winograd.gpu import gpu_for, host_cpu, make_target
 from tvm_winograd.passes import pipeline
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.passes.plan_workspaces import Workspace, hoist_workspaces
-from tvm_winograd.plan import Graph, plan_network
-from tvm_winograd.select import Choice, choose
-from tvm_winograd.serial import serialise
-from tvm_winograd.tolerances import tolerance
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.truth import reference
+from tvm_winograd.truth.tolerances import tolerance
 
 GPU = gpu_for("sm_90")
 SMALL = ResNetConfig("basic", (1, 2), 10, 3, 33, (16, 24))

@@ -7,15 +7,15 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from tvm_winograd.bench.model.network import Subject
-from tvm_winograd.bench.model.provider import Bench, Prepared
-from tvm_winograd.bench.rows import Conditions
-from tvm_winograd.cuda_timing import Timing
+from tvm_winograd.bench.network.network import Subject
+from tvm_winograd.bench.network.provider import Bench, Prepared
 from tvm_winograd.errors import DeviceError, UnsupportedError
 from tvm_winograd.frontend import Model
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
 from tvm_winograd.gpu import host_cpu
+from tvm_winograd.measure.conditions import Conditions
+from tvm_winograd.measure.cuda_timing import Timing
 
 TINY = ResNetConfig("basic", (1,), 10, 1, image_size=8, widths=(16,), small_stem=True)
 SUBJECT = Subject("tiny", 2)

@@ -6,16 +6,9 @@ Importing this package loads neither TVM nor any compiler; the names below load 
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
-
-# In a checkout schedules/ and tune_logs/ lie beside this folder; pyproject.toml maps them to
-# tvm_winograd.schedules and tvm_winograd.tune_logs, and this finds them when not installed.
-_ROOT = Path(__file__).resolve().parent.parent
-if (_ROOT / "schedules" / "__init__.py").is_file() and (_ROOT / "pyproject.toml").is_file():
-    __path__.append(str(_ROOT))
 
 _EXPORTS = {
     "ConvSpec": "shapes",
@@ -24,8 +17,8 @@ _EXPORTS = {
     "compile": "compiler",
     "conv2d": "conv",
     "CompiledConv": "conv",
-    "load": "runtime",
-    "Artifact": "artifact",
+    "load": "deploy.runtime",
+    "Artifact": "codegen.artifact",
 }
 __all__ = [*_EXPORTS, "__version__"]
 

@@ -11,18 +11,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import build
-from .artifact import Artifact, BuiltModule, check_replaceable, write_artifact
-from .batches import Batches, make_batches
-from .chooser import Wishes, make_chooser
+from .choose.select import NO_LIMITS, Limits
+from .choose.wishes import Wishes, make_chooser
+from .codegen import build
+from .codegen.artifact import Artifact, BuiltModule, check_replaceable, write_artifact
+from .codegen.param_store import SharedArrays
+from .codegen.plan import plan_network
 from .conv import hardware_for
+from .deploy.batches import Batches, make_batches
 from .errors import BuildError, InputError, ModelError, UnsupportedError, as_build_error
 from .frontend import Model, load_model
 from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, make_target, parse_archs
-from .param_store import SharedArrays
 from .passes.pipeline import Dump, Lowered, lower
-from .plan import plan_network
-from .select import NO_LIMITS, Limits
 
 DTYPES = ("float32",)
 Progress = Callable[[str], None]

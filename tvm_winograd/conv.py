@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import tvm
 
-from . import build as builder
-from . import logs
+from .choose.select import Choice, choose
+from .codegen import build as builder
+from .codegen.nvrtc import last_compilation
 from .errors import InputError, SpecError, UnsupportedError
 from .gpu import Hardware, gpu_for, host_cpu
-from .nvrtc import last_compilation
 from .passes.apply_schedules import schedule_function
-from .select import Choice, choose
 from .shapes import DTYPES, ConvSpec, Epilogue
+from .tables import lookup as logs
 
 
 def hardware_for(target: str, arch: str | None) -> Hardware:
@@ -103,7 +103,7 @@ class CompiledConv:
         """cubin.KernelResources of each kernel; empty for llvm."""
         if self._compilation is None:
             return []
-        from .cubin import resources
+        from .codegen.cubin import resources
 
         return resources(self._compilation.binary, self._compilation.log)
 

@@ -45,7 +45,7 @@ def _version(package: str) -> str | None:
 
 
 def _host_compiler() -> str:
-    from .build import host_compiler
+    from .codegen.build import host_compiler
     from .errors import BuildError
 
     try:
@@ -55,8 +55,8 @@ def _host_compiler() -> str:
 
 
 def _cuda_compiler() -> str:
+    from .codegen.nvrtc import compiler_version
     from .errors import BuildError
-    from .nvrtc import compiler_version
 
     try:
         return compiler_version("nvrtc")
@@ -75,7 +75,7 @@ def _gpus() -> list[dict[str, Any]]:
     """Asked of the driver itself; empty without one."""
     import ctypes
 
-    from .libraries import load_driver
+    from .deploy.libraries import load_driver
 
     driver = load_driver()
     count = ctypes.c_int()

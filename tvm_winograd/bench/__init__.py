@@ -1,1 +1,1 @@
-"""Convolutions measured side by side: providers, checked results, rows with their conditions."""
+"""Benchmarks beside the peers: conv/ of single convolutions, network/ of whole networks."""

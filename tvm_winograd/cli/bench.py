@@ -13,7 +13,7 @@ from .bench_common import files_of, names, numbers
 from .common import print_json, progress_printer
 
 if TYPE_CHECKING:
-    from ..bench.run import Settings
+    from ..bench.conv.run import Settings
     from ..shapes import ConvSpec
 
 
@@ -50,12 +50,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_convs(args: argparse.Namespace) -> int:
-    from ..bench.compare import markdown
-    from ..bench.session import bench_convs
+    from ..bench.conv.compare import markdown
+    from ..bench.conv.session import bench_convs
     from ..shapes import Epilogue
 
     if args.pictures:
-        from ..report.pictures import draw, pyplot
+        from ..bench.conv.pictures import draw, pyplot
 
         pyplot()  # fail before anything is measured
     rows = bench_convs(
@@ -80,7 +80,7 @@ def _run_convs(args: argparse.Namespace) -> int:
 
 
 def _specs(args: argparse.Namespace) -> list[ConvSpec]:
-    from ..bench import layers
+    from ..bench.conv import layers
     from ..shapes import ConvSpec
 
     given = layers.at_batches([ConvSpec.from_key(text) for text in args.specs], args.batch)
@@ -89,8 +89,8 @@ def _specs(args: argparse.Namespace) -> list[ConvSpec]:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    from ..bench.run import Settings
-    from ..cuda_timing import L2_STATES, MODES
+    from ..bench.conv.run import Settings
+    from ..measure.cuda_timing import L2_STATES, MODES
 
     for option, known in (("modes", MODES), ("l2", L2_STATES)):
         if unknown := [name for name in getattr(args, option) if name not in known]:

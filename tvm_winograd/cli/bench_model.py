@@ -37,13 +37,13 @@ def add_parser(subjects: Any) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..bench.model.compare import markdown
-    from ..bench.model.rows import KERNELS, MODELS
-    from ..bench.model.session import bench_models
+    from ..bench.network.compare import markdown
+    from ..bench.network.rows import KERNELS, MODELS
+    from ..bench.network.session import bench_models
 
     if args.pictures:
-        from ..report.model_pictures import draw
-        from ..report.pictures import pyplot
+        from ..bench.conv.pictures import pyplot
+        from ..bench.network.pictures import draw
 
         pyplot()  # fail before anything is measured
     rows, kernels = bench_models(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 
 if TYPE_CHECKING:
-    from ..chooser import Wishes
+    from ..choose.wishes import Wishes
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -35,8 +35,8 @@ def wishes_of(args: argparse.Namespace) -> Wishes:
     """Raises:
     InputError: an option of another form.  UnsupportedError: an unknown algorithm.
     """
-    from ..chooser import Wishes
-    from ..select import Limits
+    from ..choose.select import Limits
+    from ..choose.wishes import Wishes
 
     limits = Limits(
         algorithms=tuple(name.strip() for name in args.algorithms.split(",")),

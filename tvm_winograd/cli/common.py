@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..batches import parse_batch, parse_buckets
+from ..deploy.batches import parse_batch, parse_buckets
 from ..errors import InputError
 
 MODEL_HELP = "a built-in (resnet18, vgg16, mobilenetv2, unet, ...), an .onnx or a .pt2 file"

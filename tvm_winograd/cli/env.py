@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.cpp_flags:
-        from ..cppflags import cpp_flags
+        from .cppflags import cpp_flags
 
         flags = cpp_flags()
         print_json({"cpp_flags": flags}) if args.json else print(flags)

@@ -13,7 +13,7 @@ from ..errors import InputError
 from .common import print_json, print_table, progress_printer
 
 if TYPE_CHECKING:
-    from ..logs import Row
+    from ..tables.lookup import Row
 
 _ACTIONS = {
     "ls": "the tables of a folder, with the number of rows",
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..logs import shipped_folder
+    from ..tables.lookup import shipped_folder
 
     folder = Path(args.folder) if args.folder else shipped_folder()
     if args.action != "merge" and not folder.is_dir():
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ls(args: argparse.Namespace, folder: Path) -> int:
-    from ..logs import read_table, tables
+    from ..tables.lookup import read_table, tables
 
     entries = []
     for path in tables(folder):
@@ -87,7 +87,7 @@ def _summary(rows: list[Row], complaints: list[str]) -> dict[str, Any]:
 
 
 def _show(args: argparse.Namespace, folder: Path) -> int:
-    from ..logs import read_folder
+    from ..tables.lookup import read_folder
 
     rows, complaints = read_folder(folder)
     rows = [row for row in rows if not args.spec or args.spec in row.spec]
@@ -105,8 +105,8 @@ def _show(args: argparse.Namespace, folder: Path) -> int:
 
 
 def _merge(args: argparse.Namespace, folder: Path) -> int:
-    from .. import log_store
-    from ..logs import read_folder, read_table, read_tables, tables
+    from ..tables import store as log_store
+    from ..tables.lookup import read_folder, read_table, read_tables, tables
 
     rows, complaints = [], []
     for source in map(Path, args.sources):

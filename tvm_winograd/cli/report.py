@@ -38,13 +38,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _convs(paths: list[Path], out: Path | None) -> tuple[list[Path], str, list[dict[str, Any]]]:
     """Pictures drawn, the table, the means."""
-    from ..bench.compare import markdown, means, tables
-    from ..bench.rows import read
+    from ..bench.conv.compare import markdown, means, tables
+    from ..bench.conv.rows import read
 
     rows = [row for path in paths for row in read(path)]
     files: list[Path] = []
     if out:
-        from ..report.pictures import draw
+        from ..bench.conv.pictures import draw
 
         files = draw(rows, out)
     found = [
@@ -59,14 +59,14 @@ def _models(paths: list[Path], out: Path | None) -> tuple[list[Path], str, list[
     """The same; kernels are read from the files beside the rows'."""
     from dataclasses import asdict
 
-    from ..bench.model.compare import markdown, means, table
-    from ..bench.model.rows import KERNELS, MODELS, kernel_files
+    from ..bench.network.compare import markdown, means, table
+    from ..bench.network.rows import KERNELS, MODELS, kernel_files
 
     rows = [row for path in paths for row in MODELS.read(path)]
     kernels = [row for path in kernel_files(paths) if path.exists() for row in KERNELS.read(path)]
     files: list[Path] = []
     if out:
-        from ..report.model_pictures import draw
+        from ..bench.network.pictures import draw
 
         files = draw(rows, kernels, out)
     return files, markdown(rows, kernels), [asdict(mean) for mean in means(table(rows))]

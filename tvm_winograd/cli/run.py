@@ -20,10 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import runtime
+    from ..deploy import runtime
+    from ..deploy.manifest import batches_of
     from ..errors import InputError
-    from ..manifest import batches_of
-    from ..preprocess import read_input
+    from .preprocess import read_input
 
     if args.top < 1:
         raise InputError(f"--top {args.top}: at least 1 is needed")

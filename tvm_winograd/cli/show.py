@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from .. import inspect
+    from ..check import inspect
     from ..conv import hardware_for
     from ..frontend import load_model
 

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from ..conv import hardware_for
-    from ..tuning import provenance
+    from ..measure import provenance
     from ..tuning.loop import Settings, tune
     from ..tuning.progress import Shown
     from ..tuning.runner import LocalRunner, MockRunner, Runner
@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tasks(args: argparse.Namespace, hardware: Hardware) -> list[Task]:
+    from ..choose.select import candidates
     from ..frontend import load_model
-    from ..select import candidates
     from ..tuning.tasks import is_shape, model_tasks, shape_tasks
 
     if len(args.subject) > 1 or is_shape(args.subject[0]):

@@ -7,14 +7,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..deploy.manifest import batches_of
 from ..errors import InputError
-from ..manifest import batches_of
-from ..tolerances import NETWORK_FLOOR
+from ..truth.tolerances import NETWORK_FLOOR
 from .common import add_model_options, print_json, print_table, progress_printer
 
 if TYPE_CHECKING:
-    from ..artifact import Artifact
-    from ..verify_report import Report
+    from ..check.report import Report
+    from ..codegen.artifact import Artifact
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..artifact import Artifact
+    from ..check.verify import load_source, verify, verify_buckets
+    from ..codegen.artifact import Artifact
     from ..compiler import compile as compile_model
     from ..frontend import load_model
-    from ..verify import load_source, verify, verify_buckets
 
     progress = progress_printer()
     with tempfile.TemporaryDirectory(prefix="tvm_winograd-") as folder:

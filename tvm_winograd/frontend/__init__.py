@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..deploy.manifest import sha256
 from ..errors import ModelError
-from ..manifest import sha256
 from .model import Model, TensorSpec
 
 __all__ = ["Model", "TensorSpec", "load_model"]

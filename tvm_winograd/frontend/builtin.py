@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..manifest import sha256
+from ..deploy.manifest import sha256
 from . import mobilenet, resnet, unet, vgg
 from .layers import NetworkConfig, build
 from .model import Model, make_model

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ..deploy.manifest import sha256
 from ..errors import ModelError
-from ..manifest import sha256
-from ..passes.conv_spec import static_shape
+from ..ir.conv_spec import static_shape
 
 Original = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 # what TVM's importers raise about models they cannot take (InternalError is a RuntimeError)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ..deploy.manifest import sha256
 from ..errors import ModelError, UnsupportedError
-from ..manifest import sha256
 from .model import IMPORT_ERRORS, Model, file_source, make_model, tidy
 
 

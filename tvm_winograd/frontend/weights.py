@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
-from ..evaluate import evaluate
+from ..truth.evaluate import evaluate
 
 Shapes = Mapping[str, tuple[int, ...]]
 _IGNORED = ".num_batches_tracked"  # torch's counter of training steps

@@ -1,0 +1,1 @@
+"""Rewrites of a network, one a file; pipeline.py alone knows their order."""

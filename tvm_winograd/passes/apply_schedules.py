@@ -8,11 +8,11 @@ import tvm
 import tvm.s_tir as s_tir
 from tvm import tirx
 
-from tvm_winograd.schedules import default_cpu, default_cuda
+from tvm_winograd.schedules.rest import default_cpu, default_cuda
 
+from ..choose.select import Choice
 from ..errors import BuildError
-from ..gpu import Hardware, make_target
-from ..select import Choice
+from ..gpu import Cpu, Hardware, make_target
 from .unit_sums import drop_unit_sums
 
 
@@ -54,7 +54,7 @@ def schedule_function(
             entry["shared_bytes"] = shared  # the runtime keeps it off GPUs with less
         return done, entry
     reason = choice.reason if choice else "no convolution: not ours"
-    if hardware.kind == "llvm":
+    if isinstance(hardware, Cpu):
         sch = s_tir.Schedule(func)
         default_cpu.schedule(sch, hardware)
         return sch.mod["main"], _entry("default-cpu", "default", reason)

@@ -15,18 +15,15 @@ from typing import Any
 
 import tvm
 
-from tvm_winograd.schedules.product_time import stream_seconds
+from tvm_winograd.schedules.base.product_time import stream_seconds
 
+from ..choose.wishes import LAYOUTS, Chooser, check_layout
 from ..errors import UnsupportedError
 from ..gpu import Gpu, Hardware
-from .conv_spec import layer_names
+from ..ir.conv_spec import layer_names
 from .convert_layout import convert_layout, given_layout, is_in, transposed_bytes
 from .group_convs import find_groups
-from .lower_convs import Chooser
 from .params import Params, fold_param_shapes, param_names
-
-LAYOUTS = ("NCHW", "NHWC")  # to convert to
-WISHES = ("auto", *LAYOUTS)
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,13 @@ def choose_layout(
     Args:
         mod, params: before group_convs. Inputs and outputs keep their shapes.
         choose: asked for every convolution in each layout.
-        wish: of WISHES.
+        wish: "auto", or one of LAYOUTS.
     Returns:
         The module, its parameters, and the decision; None where there is no convolution.
     Raises:
         UnsupportedError: another wish, or one that the network cannot be brought to.
     """
-    check_wish(wish)
+    check_layout(wish)
     given = given_layout(mod)
     if given is None:
         return mod, params, None
@@ -67,14 +64,6 @@ def choose_layout(
     with suppress(UnsupportedError):  # of several layouts, and nothing can be done about it
         mod, params = to_layout(mod, params, given)
     return mod, params, Layout(given, given, reason)
-
-
-def check_wish(wish: str) -> None:
-    """Raises:
-    UnsupportedError: not of WISHES.
-    """
-    if wish not in WISHES:
-        raise UnsupportedError(f"layout={wish!r}: there are {', '.join(WISHES)}")
 
 
 def to_layout(mod: tvm.IRModule, params: Params, layout: str) -> tuple[tvm.IRModule, Params]:

@@ -16,18 +16,9 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .bindings import op_name
-from .conv_spec import static_shape
-from .layout_rules import (
-    Order,
-    Stored,
-    axes_of,
-    moves,
-    own_order,
-    reordered,
-    rule_of,
-    shape_of,
-)
+from ..ir.bindings import op_name
+from ..ir.conv_spec import static_shape
+from .layout_rules import Order, Stored, axes_of, moves, own_order, reordered, rule_of, shape_of
 from .params import Params, param_names
 
 

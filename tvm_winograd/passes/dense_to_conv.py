@@ -14,8 +14,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .bindings import op_name
-from .conv_spec import static_shape
+from ..ir.bindings import op_name
+from ..ir.conv_spec import static_shape
 from .merge_clips import Clip, clip_of
 from .params import Params, keep_used_params, param_names
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .conv_spec import static_shape, unique_name
+from ..ir.conv_spec import static_shape, unique_name
 
 
 @dataclass

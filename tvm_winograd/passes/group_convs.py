@@ -17,9 +17,9 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..errors import UnsupportedError
+from ..ir.bindings import count_uses, op_name
+from ..ir.conv_spec import conv2d_spec, static_shape
 from ..shapes import ConvSpec, Epilogue
-from .bindings import count_uses, op_name
-from .conv_spec import conv2d_spec, static_shape
 from .merge_clips import Clip, clip_of
 
 COMPOSITE = "tvm_winograd.conv"

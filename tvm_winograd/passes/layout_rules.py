@@ -14,8 +14,8 @@ import tvm
 from tvm import relax
 
 from ..errors import UnsupportedError
-from .bindings import op_name
-from .conv_spec import static_shape
+from ..ir.bindings import op_name
+from ..ir.conv_spec import static_shape
 
 Order = tuple[int, ...]
 _AXES = "NCHW"  # in any order: a layout that is understood

@@ -7,7 +7,6 @@ are packed on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +15,12 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..select import Choice
+from ..choose.select import Choice
+from ..choose.wishes import Chooser
+from ..ir.conv_spec import KERNEL_AXES, conv2d_spec, layer_names, weight_to_oihw
 from ..shapes import ConvSpec, Epilogue
-from .conv_spec import KERNEL_AXES, conv2d_spec, layer_names, weight_to_oihw
 from .group_convs import COMPOSITE
 from .params import Params, keep_used_params, param_names
-
-Chooser = Callable[[str, ConvSpec, Epilogue], Choice]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .bindings import count_uses, op_name
+from ..ir.bindings import count_uses, op_name
 
 _BEYOND = {"relax.greater": "relax.minimum", "relax.less": "relax.maximum"}
 _NUMBERS = (tirx.IntImm, tirx.FloatImm)

@@ -9,7 +9,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from .conv_spec import static_shape, unique_name
+from ..ir.conv_spec import static_shape, unique_name
 
 Params = dict[str, np.ndarray]
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")

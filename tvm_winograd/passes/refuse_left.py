@@ -8,7 +8,7 @@ from __future__ import annotations
 import tvm
 
 from ..errors import UnsupportedError
-from .bindings import op_name
+from ..ir.bindings import op_name
 
 _RUNS = ("relax.call_tir", "relax.reshape")  # on the virtual machine: a kernel, a view
 

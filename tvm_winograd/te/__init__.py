@@ -1,0 +1,1 @@
+"""Convolution algorithms as tensor expressions; how they run is said in schedules/."""

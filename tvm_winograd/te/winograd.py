@@ -23,10 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import te, tirx
 
-from .. import reference
 from ..errors import UnsupportedError
 from ..shapes import ConvSpec, Epilogue
 from ..transforms import Transforms, cook_toom
+from ..truth import reference
 from . import common
 from .common import Expr, ceil_div, mixed_radix, product, unmix
 from .store import scatter

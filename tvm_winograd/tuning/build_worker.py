@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .. import build
+from ..codegen import build
 from ..gpu import gpu_for, host_cpu
 
-_ATTRIBUTE = "tvm_winograd.build"
+_ATTRIBUTE = "tvm_winograd.codegen.build"
 
 
 def prepare(mod: Any, arch: str, pass_config: dict[str, Any]) -> Any:

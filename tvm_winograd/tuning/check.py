@@ -9,11 +9,13 @@ from typing import Any
 
 from tvm.s_tir import ScheduleError
 
-from .. import build, log_store, logs
+from ..codegen import build
 from ..errors import TvmWinogradError
 from ..gpu import Hardware, gpu_for, host_cpu, make_target
-from ..logs import MOCK, Row
-from ..tolerances import tolerance
+from ..tables import lookup as logs
+from ..tables import store as log_store
+from ..tables.lookup import MOCK, Row
+from ..truth.tolerances import tolerance
 from .records import kernel_of, scheduled
 
 

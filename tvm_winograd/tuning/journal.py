@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tvm_winograd.schedules.kernel import config_dict
+from tvm_winograd.schedules.base.kernel import config_dict
 
 from ..errors import LogError
-from ..log_store import locked, slug
 from ..shapes import ConvSpec, Epilogue
+from ..tables.store import locked, slug
 
 
 @dataclass(frozen=True)

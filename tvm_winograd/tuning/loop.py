@@ -9,15 +9,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import log_store, logs
+from ..choose.select import choose
 from ..gpu import Hardware
-from ..logs import Row
-from ..select import choose
+from ..measure.provenance import Provenance
 from ..shapes import Epilogue
+from ..tables import lookup as logs
+from ..tables import store as log_store
+from ..tables.lookup import Row
 from . import journal
 from .journal import Trial
 from .order import Order
-from .provenance import Provenance
 from .runner import Result, Runner
 from .spaces import Candidate, Space, space_of
 from .tasks import Task

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import peers, reference
 from ..shapes import ConvSpec, Epilogue
+from ..truth import peers, reference
 
 META, WANT = "problem.json", "want.npy"
 

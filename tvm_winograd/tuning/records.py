@@ -15,12 +15,12 @@ from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
 
 from tvm_winograd.schedules import KERNELS
-from tvm_winograd.schedules.kernel import Kernel
+from tvm_winograd.schedules.base.kernel import Kernel
 
 from ..errors import UnsupportedError
 from ..gpu import Hardware, make_target
-from ..logs import Row, spec_of
 from ..shapes import Epilogue
+from ..tables.lookup import Row, spec_of
 from .spaces import workload_of
 
 

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tvm_winograd.schedules.kernel import config_dict
+from tvm_winograd.schedules.base.kernel import config_dict
 
 from ..errors import UnsupportedError
 from ..gpu import Hardware, make_target
 from ..shapes import ConvSpec, Epilogue
-from ..tolerances import tolerance
+from ..truth.tolerances import tolerance
 from . import build_worker
 from .problem import Problem, save, write_problem
 from .spaces import Candidate

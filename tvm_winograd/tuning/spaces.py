@@ -18,10 +18,10 @@ from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
-from tvm_winograd.schedules.kernel import Kernel
+from tvm_winograd.schedules.base.kernel import Kernel
 
+from ..choose.select import candidates as kernels_for
 from ..gpu import Hardware, make_target
-from ..select import candidates as kernels_for
 from ..shapes import ConvSpec, Epilogue
 
 # Estimates this much above the best are left out; measured times are 0.9 to 1.6 of an estimate.

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ..choose.select import choose
 from ..errors import SpecError
 from ..frontend import Model
 from ..gpu import Hardware
 from ..passes.lower_convs import Layer
 from ..passes.pipeline import choose_layers
-from ..select import choose
 from ..shapes import ConvSpec, Epilogue
 
 # Behind a convolution of the networks we know; a result holds for all of them.

@@ -18,8 +18,9 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from .. import build, reference
-from ..cuda_timing import CudaTimer, Plan
+from ..codegen import build
+from ..measure.cuda_timing import CudaTimer, Plan
+from ..truth import reference
 from .problem import META, WANT, load, numpy_dtype
 
 _PR_SET_PDEATHSIG = 1

@@ -1,0 +1,1 @@
+"""All kernels for CPUs: direct, Winograd and im2win."""

@@ -1,0 +1,1 @@
+"""Schedules of what is no convolution: pooling, softmax, element-wise chains."""

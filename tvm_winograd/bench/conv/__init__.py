@@ -1,0 +1,1 @@
+"""Single convolutions measured side by side: providers, checked results, rows, pictures."""

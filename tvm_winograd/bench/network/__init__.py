@@ -1,0 +1,1 @@
+"""Whole networks measured side by side: ours beside torch and stock TVM, with the same weights."""

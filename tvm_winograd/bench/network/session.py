@@ -1,0 +1,157 @@
+"""A whole benchmark of networks on this machine's first GPU: what `bench model` calls."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tvm_winograd.choose.wishes import Wishes
+from tvm_winograd.codegen import build
+from tvm_winograd.deploy.manifest import MANIFEST
+from tvm_winograd.errors import InputError, UnsupportedError
+from tvm_winograd.measure import conditions
+from tvm_winograd.measure.builds import Build, Built, check_jobs
+from tvm_winograd.measure.cuda_timing import CudaTimer
+from tvm_winograd.measure.row_files import Store
+from tvm_winograd.truth import peers
+
+from . import ours
+from .builds import Key, build_all
+from .network import Subject
+from .provider import Bench, Provider
+from .rows import KERNELS, MODELS, KernelRow, Row, kernel_files
+from .run import DEFAULT, PROVIDERS, Session, keys, measure
+
+METHOD = (
+    "latency: median of single runs, idle GPU to idle GPU, as the host sees them; interval: CUDA "
+    "events, median, runs queued back to back; inputs on the GPU; float32, TF32 off; checked "
+    "against float64 first"
+)
+Progress = Callable[[str], None]
+
+
+def bench_models(
+    models: Sequence[str],
+    *,
+    batches: Sequence[int] = (1, 32, 128),
+    providers: Sequence[str] = (),
+    wishes: Wishes | None = None,
+    weights: str | None = None,
+    arch: str = "auto",
+    stock: Path | None = None,
+    jobs: int | None = None,
+    profiled: bool = False,
+    files: Sequence[Path] = (),
+    progress: Progress = lambda text: None,
+) -> tuple[list[Row], list[KernelRow]]:
+    """Measure and return rows; `files` (.json, .csv) hold each as soon as it is there, and kernels
+    lie beside them (`rows.kernel_file`).
+
+    Args:
+        models: names and files as `compile` takes them, each with every batch; folders of
+            artifacts, which are measured as they are.
+        providers: of run.PROVIDERS; those of run.DEFAULT that can work here if none.
+        wishes: how the kernels of ours are chosen.
+        stock: databases of MetaSchedule's.
+        jobs: processes that compile at a time; as many as there are cores if not given.
+        profiled: also the time of every kernel of ours.
+    Raises:
+        UnsupportedError: no GPU here, or a provider that was named cannot work here.
+        TvmWinogradError: a model, option or file that cannot be; what `run.measure` raises.
+    """
+    wishes, stores = wishes or Wishes(), (Store(MODELS, files), Store(KERNELS, kernel_files(files)))
+    subjects = subjects_of(models, batches, weights)
+    check_names(providers)
+    workers = check_jobs(jobs)
+    gpu, _ = conditions.find_gpu(arch)
+    if profiled and not set(ours.NAMES) & set(providers or DEFAULT):
+        raise InputError("--profile is of our kernels: add ours to the providers")
+    if profiled and not peers.has_torch_cuda():
+        raise UnsupportedError("--profile needs torch with CUDA, whose profiler it reads")
+    build.ensure_cuda_codegen()  # stock TVM needs its CUDA runtime too
+    made = replace(conditions.collect(gpu), method=METHOD)
+    with tempfile.TemporaryDirectory(prefix="bench-model-") as scratch, CudaTimer() as timer:
+        bench = Bench(timer, gpu, wishes, stock)
+        chosen = pick(providers, bench, progress)
+        built = compiled(subjects, chosen, Path(scratch), workers, progress)
+        text = wished(wishes)
+        session = Session(bench, made, *stores, text, profiled=profiled, progress=progress)
+        return measure(subjects, chosen, built, session)
+
+
+def subjects_of(
+    models: Sequence[str], batches: Sequence[int], weights: str | None
+) -> list[Subject]:
+    """Every model with every batch.
+
+    Raises:
+        InputError: no model, a batch below 1.
+    """
+    if wrong := [batch for batch in batches if batch < 1]:
+        raise InputError(f"batch {wrong[0]}: a positive number of images is needed")
+    subjects = []
+    for model in models:
+        if Path(model, MANIFEST).is_file():
+            subjects.append(Subject(model, weights=weights, artifact=True))
+        else:
+            subjects += [Subject(model, batch, weights) for batch in batches]
+    return list(dict.fromkeys(subjects))
+
+
+def check_names(providers: Sequence[str]) -> None:
+    """Raises:
+    InputError: a provider that does not exist.
+    """
+    for name in providers:
+        if name not in PROVIDERS:
+            raise InputError(f"provider {name!r}: there are {', '.join(PROVIDERS)}")
+
+
+def pick(names: Sequence[str], bench: Bench, progress: Progress) -> list[Provider]:
+    """Those named, or the default ones that can work here."""
+    found = []
+    for name in dict.fromkeys(names or DEFAULT):
+        provider = PROVIDERS[name](bench)
+        if (missing := provider.available()) is None:
+            found.append(provider)
+        elif names:
+            raise UnsupportedError(f"provider {name}: {missing}")
+        else:
+            progress(f"without {name}: {missing}")
+    return found
+
+
+def compiled(
+    subjects: Sequence[Subject],
+    providers: Sequence[Provider],
+    scratch: Path,
+    jobs: int,
+    progress: Progress,
+) -> dict[Key, Built]:
+    """Everything that has to be compiled, in processes, with a line each."""
+    by_name = {provider.name: provider for provider in providers}
+    builds: dict[Key, Build] = {}
+    for subject, name in keys(subjects, providers):
+        if (made := by_name[name].build(subject)) is not None:
+            builds[subject, name] = made
+    if builds:
+        progress(f"compiling {len(builds)} networks, {min(jobs, len(builds))} at a time")
+    return build_all(builds, scratch, jobs, progress)
+
+
+def wished(wishes: Wishes) -> str:
+    """What was asked of our compiler, as text; empty if nothing was."""
+    limits = wishes.limits
+    asked = {
+        "algorithm": wishes.algorithm if wishes.algorithm != "auto" else "",
+        "algorithms": "" if limits.algorithms == ("auto",) else ",".join(limits.algorithms),
+        "max-error": "" if limits.max_error is None else f"{limits.max_error:g}",
+        "workspace-limit": "" if limits.workspace is None else str(limits.workspace),
+        "deterministic": "yes" if limits.deterministic else "",
+        "layout": wishes.layout if wishes.layout != "auto" else "",
+        "use": ",".join(f"{layer}={algorithm}" for layer, algorithm in wishes.layers.items()),
+        "logs": "" if wishes.logs is None else Path(wishes.logs).name,
+    }
+    return " ".join(f"{name}={text}" for name, text in asked.items() if text)

@@ -1,0 +1,260 @@
+"""Is an artifact right? Each convolution alone, and the network, against float64.
+
+The functions of the artifact itself are called, one by one, on the input that each layer really
+gets. With bias and residual zero, f(x) - f(-x) undoes a fused ReLU exactly, so the error is that
+of the bare convolution; a fused ReLU6 is a ReLU for x scaled by a power of two, which is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tvm_winograd.schedules import KERNELS
+
+from ..codegen.artifact import Artifact
+from ..deploy.batch_runner import BatchRunner
+from ..deploy.runtime import Runner
+from ..errors import InputError, ModelError, UnsupportedError
+from ..frontend import Model, load_model
+from ..frontend.weights import random_images
+from ..passes.pipeline import network_in
+from ..shapes import ConvSpec, Epilogue
+from ..truth import peers, reference
+from ..truth.evaluate import Conv, evaluate
+from ..truth.tolerances import network_ratio, tolerance
+from .report import LayerResult, Report
+
+_UNCLIPPED = 4.0  # below the 6 at which ReLU6 clips, even where a result errs by half
+_SEED = 20_261  # of the verification input; not a calibration seed anyone would choose
+
+
+def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> Model:
+    """The model an artifact was compiled from.
+
+    Raises:
+        ModelError: the manifest does not say enough, or `model` is another one.
+    """
+    described = artifact.manifest["model"]
+    source = described if isinstance(described, dict) else {"name": described}
+    batch = artifact.manifest["inputs"][0]["shape"][0]
+    if model is None and source.get("kind") == "builtin":
+        model = source["name"]
+    if model is None:
+        made = f"{source['file']} ({source['kind']})" if "file" in source else described
+        raise ModelError(
+            f"the artifact was made from {made}; give that model (--model) to verify it"
+        )
+    loaded = load_model(model, batch=batch, weights=weights, seed=source.get("seed", 0))
+    for key in ("name", "sha256", "weights"):
+        if source.get(key) != loaded.source.get(key):
+            raise ModelError(
+                f"the artifact was made from another model: {key} is {source.get(key)} there and "
+                f"{loaded.source.get(key)} here; give the same model and weights"
+            )
+    return loaded
+
+
+def verify(
+    artifact: Artifact,
+    model: Model,
+    *,
+    layers: bool = True,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Run every check on this machine's device; of several buckets, on that of the model's batch.
+
+    Args:
+        model: what the artifact was compiled from (`load_source`).
+        layers: also each convolution alone.
+    Raises:
+        InputError: the artifact has no bucket for the model's batch.
+    """
+    runner = artifact.load()
+    return _verify(_bucket(runner, model.batch), _truth(artifact), model, layers, progress)
+
+
+def verify_buckets(
+    artifact: Artifact,
+    model: Model,
+    sizes: Sequence[int] | None = None,
+    *,
+    layers: bool = True,
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[Report]:
+    """`verify` for each bucket of an artifact whose batch varies, or those of `sizes`."""
+    runner, truth, reports = artifact.load(), _truth(artifact), []
+    for size in runner.batches.sizes if sizes is None else sizes:
+        progress(f"batch {size}")
+        bucket = _bucket(runner, size)
+        reports.append(_verify(bucket, truth, model.at_batch(size), layers, progress))
+    return reports
+
+
+def _bucket(runner: Runner | BatchRunner, batch: int) -> Runner:
+    if isinstance(runner, Runner):
+        return runner
+    if batch not in runner.batches.sizes:
+        raise InputError(
+            f"there is no bucket for a batch of {batch}: there are "
+            f"{', '.join(map(str, runner.batches.sizes))}"
+        )
+    return runner.at(batch)
+
+
+def _verify(
+    runner: Runner, truth: Conv, model: Model, layers: bool, progress: Callable[[str], None]
+) -> Report:
+    rng = np.random.default_rng(_SEED)
+    inputs = [_random(rng, t.shape) for t in model.inputs]
+    results = _check_layers(runner, model, inputs, truth, progress) if layers else []
+    progress("network in float64")
+    want = evaluate(model.mod, model.params, inputs, conv=truth)
+    progress("network in direct float32")
+    peer, conv = _peer()
+    theirs = evaluate(model.mod, model.params, inputs, dtype="float32", conv=conv)
+    outputs = _outputs(runner, inputs)
+    padding = _padding_unseen(runner, inputs, outputs) if runner.module["batch"] else None
+    limit = network_ratio(
+        (ConvSpec.from_key(layer["spec"]), layer["algorithm"]) for layer in runner.module["layers"]
+    )
+    errors = _worst(outputs, want), peer, _worst(theirs, want)
+    imported = _imported(model, inputs, want, progress)
+    return Report(runner.module["name"], *errors, limit, results, padding, imported)
+
+
+def _imported(
+    model: Model,
+    inputs: list[np.ndarray],
+    want: list[np.ndarray],
+    progress: Callable[[str], None],
+) -> float | None:
+    """What the model's own framework computes: an importer may misread an operator silently."""
+    if model.original is None:
+        return None
+    progress("network by its own framework")
+    try:
+        theirs = model.original(inputs)
+    except UnsupportedError as error:
+        progress(f"note: not compared with its own framework: {error}")
+        return None
+    shapes = [a.shape for a in theirs], [a.shape for a in want]
+    if shapes[0] != shapes[1]:
+        raise ModelError(
+            f"outputs of {shapes[0]} were imported as {shapes[1]}: an importer's fault"
+        )
+    return _worst(theirs, want)
+
+
+def _outputs(runner: Runner, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    got = runner.run(*inputs)
+    return list(got) if isinstance(got, tuple) else [got]
+
+
+def _padding_unseen(runner: Runner, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> bool:
+    """Whether fewer images come out with the same bits as in a full batch, NaN lying behind them
+    where the bucket is padded."""
+    size = runner.module["batch"]
+    if size > 1:
+        _outputs(runner, [np.full_like(x[1:], np.nan) for x in inputs])
+    for rows in dict.fromkeys((1, max(size - 1, 1))):
+        fewer = _outputs(runner, [x[:rows] for x in inputs])
+        if not all(np.array_equal(f, o[:rows]) for f, o in zip(fewer, outputs, strict=True)):
+            return False
+    return True
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    if len(shape) == 4 and shape[2] * shape[3] > 1:
+        return random_images(rng, shape)
+    return np.asarray(rng.standard_normal(shape), "float32")
+
+
+def _worst(got: list[np.ndarray], want: list[np.ndarray]) -> float:
+    return max(reference.relative_error(g, w) for g, w in zip(got, want, strict=True))
+
+
+def _truth(artifact: Artifact) -> Conv:
+    """The float64 convolution: torch's on the GPU where a GPU is used anyway, else numpy's."""
+    if artifact.manifest["target"] == "cuda" and peers.has_torch_cuda():
+        return peers.cuda_conv64
+    return reference.conv2d
+
+
+def _peer() -> tuple[str, Any]:
+    try:
+        peers.torch_conv(ConvSpec(1, 1, 3, 3, 1), np.zeros((1, 1, 3, 3)), np.zeros((1, 1, 3, 3)))
+    except UnsupportedError:
+        return "numpy direct float32", None
+    return "torch direct float32", peers.torch_conv
+
+
+def _check_layers(
+    runner: Any,
+    model: Model,
+    inputs: list[np.ndarray],
+    truth: Conv,
+    progress: Callable[[str], None],
+) -> list[LayerResult]:
+    """Each convolution of the network as it is lowered, on its real input rounded to its dtype."""
+    layout = runner.module["layout"]
+    if layout is None:
+        return []
+    mod, params = network_in(model.mod, model.params, layout["chosen"])
+    entries = {layer["name"]: layer for layer in runner.module["layers"]}
+    results = []
+
+    def on_conv(index: int, name: str, spec: ConvSpec, x: Any, w: Any, y: Any) -> None:
+        entry = entries[name]
+        progress(f"layer {name}")
+        data = x.astype(spec.dtype)
+        want = truth(spec, data, w)
+        got = bare_convolution(runner, entry, data, w, float(np.abs(want).max()))
+        error = reference.relative_error(got, want)
+        algorithm = entry["algorithm"]
+        results.append(LayerResult(name, algorithm, error, tolerance(spec, algorithm)))
+
+    evaluate(mod, params, inputs, conv=truth, on_conv=on_conv)
+    return results
+
+
+def bare_convolution(
+    runner: Any, layer: dict[str, Any], data: np.ndarray, w: np.ndarray, peak: float
+) -> np.ndarray:
+    """The layer's function as deployed, its epilogue undone: no bias, no residual, no ReLU(6).
+
+    Args:
+        w: its weights, used only where the network computes them (no packed ones are deployed).
+        peak: the largest magnitude of the right result.
+    """
+    spec, epilogue = ConvSpec.from_key(layer["spec"]), Epilogue.from_key(layer["epilogue"])
+    prefix = f"{layer['name']}.packed."
+    deployed = [value for name, value in runner.params.items() if name.startswith(prefix)]
+    packed = deployed[0] if deployed else _pack(spec, layer, w)
+    rest = [np.zeros((spec.k,), spec.acc)] * epilogue.bias
+    rest += [np.zeros(spec.output_shape, spec.out_dtype)] * epilogue.residual
+
+    def call(x: np.ndarray) -> np.ndarray:
+        return runner.call_function(
+            layer["function"], [x, packed, *rest], spec.output_shape, spec.out_dtype
+        )
+
+    if not (epilogue.relu or epilogue.relu6):
+        return call(data)
+    scale = data.dtype.type(_below(_UNCLIPPED, peak) if epilogue.relu6 else 1)
+    return (call(data * scale) - call(-data * scale)) / scale
+
+
+def _below(limit: float, peak: float) -> float:
+    """The largest power of two, at most 1, by which `peak` comes below `limit`."""
+    _, exponent = math.frexp(peak / limit)
+    return math.ldexp(1.0, -max(exponent, 0))
+
+
+def _pack(spec: ConvSpec, layer: dict[str, Any], w: np.ndarray) -> np.ndarray:
+    kernel = next(k for k in KERNELS if k.name == layer["kernel"])
+    weights = w.astype(spec.dtype)
+    return kernel.pack_weights(weights, spec, kernel.make_config(layer["config"]))

@@ -1,0 +1,1 @@
+"""Which kernel computes a convolution, with which config, and why."""

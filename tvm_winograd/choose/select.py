@@ -1,0 +1,274 @@
+"""Which kernel computes a convolution, with which config, and why.
+
+Called in one place of the compiler and by `conv2d`. First hit wins: explicit config, tuning log
+(this convolution, then the nearest), the default config of the kernel estimated to be fastest.
+The user's limits hold for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.schedules.base.kernel import Kernel, config_dict, mistyped
+
+from ..errors import UnsupportedError
+from ..gpu import Cpu, Hardware
+from ..shapes import ConvSpec, Epilogue
+from ..tables import lookup as logs
+from ..truth.tolerances import tolerance
+
+ALGORITHMS = (
+    "auto", "winograd", "winograd-f2", "winograd-f4", "im2win", "im2col", "gemm", "direct",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A decision and its reason. `source`: explicit, log, log-nearest, default or fallback."""
+
+    kernel: Kernel
+    config: Any
+    source: str
+    reason: str
+
+    @property
+    def algorithm(self) -> str:
+        return self.kernel.algorithm
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.algorithm,
+            "kernel": self.kernel.name,
+            "config": config_dict(self.config),
+            "source": self.source,
+            "reason": self.reason,
+        }
+
+
+def _check_name(algorithm: str) -> None:
+    if algorithm not in ALGORITHMS:
+        raise UnsupportedError(f"algorithm={algorithm!r}: there are {', '.join(ALGORITHMS)}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a user lets the selector take.
+
+    Raises:
+        UnsupportedError: at construction, for values that mean nothing.
+    """
+
+    algorithms: tuple[str, ...] = ("auto",)  # of ALGORITHMS: one of these
+    # The limit of tolerances.py that an algorithm may have: 1e-6 leaves out F(4x4) in float32.
+    max_error: float | None = None
+    workspace: int | None = None  # bytes that a convolution needs beside its arguments
+    deterministic: bool = False  # two runs give the same bits
+
+    def __post_init__(self) -> None:
+        for name in self.algorithms:
+            _check_name(name)
+        if not self.algorithms:
+            raise UnsupportedError(f"no algorithm is allowed; there are {', '.join(ALGORITHMS)}")
+        for name in ("max_error", "workspace"):
+            if (value := getattr(self, name)) is not None and not value >= 0:
+                raise UnsupportedError(f"{name}={value!r}: a number of 0 or more is needed")
+
+    def forbid(self, kernel: Kernel, spec: ConvSpec) -> str | None:
+        """None, or why no config of this kernel is allowed."""
+        if not any(_matches(kernel, name) for name in self.algorithms):
+            return f"{kernel.algorithm} is none of the allowed {', '.join(self.algorithms)}"
+        limit = tolerance(spec, kernel.algorithm)
+        if self.max_error is not None and limit > self.max_error:
+            return f"{kernel.algorithm} may err by {limit:.0e}; {self.max_error:.0e} is allowed"
+        if self.deterministic and not kernel.deterministic:
+            return f"{kernel.name}'s last bits may differ from run to run"
+        return None
+
+    def allow(self, kernel: Kernel, config: Any, spec: ConvSpec) -> bool:
+        """Whether the workspace of a config is small enough."""
+        return self.workspace is None or kernel.workspace(config, spec) <= self.workspace
+
+
+NO_LIMITS = Limits()
+
+
+def candidates(
+    spec: ConvSpec,
+    epilogue: Epilogue,
+    hardware: Hardware,
+    algorithm: str = "auto",
+    limits: Limits = NO_LIMITS,
+) -> tuple[list[Kernel], dict[str, str]]:
+    """(kernels that apply, preferred first; kernel name -> reason why it does not).
+
+    Raises:
+        UnsupportedError: an algorithm that does not exist on this target.
+    """
+    asked = kernels_of(algorithm, hardware)
+    reasons = {
+        k.name: k.supports(spec, epilogue, hardware) or limits.forbid(k, spec) for k in asked
+    }
+    refused = {name: why for name, why in reasons.items() if why is not None}
+    return [k for k in asked if k.name not in refused], refused
+
+
+def kernels_of(algorithm: str, hardware: Hardware) -> list[Kernel]:
+    """All kernels of an algorithm on this target, preferred first.
+
+    Raises:
+        UnsupportedError: there is none.
+    """
+    _check_name(algorithm)
+    asked = [k for k in KERNELS if k.target == hardware.kind and _matches(k, algorithm)]
+    if not asked:
+        have = sorted({k.algorithm for k in KERNELS if k.target == hardware.kind})
+        raise UnsupportedError(
+            f"algorithm={algorithm!r} has no kernel for {hardware.kind} yet; "
+            f"there are auto, winograd, {', '.join(have)}"
+        )
+    return asked
+
+
+def choose(
+    spec: ConvSpec,
+    epilogue: Epilogue,
+    hardware: Hardware,
+    *,
+    algorithm: str = "auto",
+    config: Any = None,
+    rows: Sequence[logs.Row] = (),
+    gpu_name: str | None = None,
+    limits: Limits = NO_LIMITS,
+) -> Choice:
+    """The kernel and config for one convolution.
+
+    Raises:
+        UnsupportedError: nothing that was asked for can compute it; the message says why.
+    """
+    kernels, refused = candidates(spec, epilogue, hardware, algorithm, limits)
+    if not kernels:
+        why = "; ".join(sorted(set(refused.values())))
+        raise UnsupportedError(f"{algorithm} cannot compute {spec.key()}: {why}")
+    if config is not None:
+        return _explicit(kernels, config, spec, hardware, limits)
+    rows = [row for row in rows if not row.wrong]
+    found = _logged(kernels, spec, epilogue, hardware, rows, gpu_name, limits)
+    found = found or _default(kernels, refused, spec, hardware, limits)
+    asked = "" if algorithm == "auto" else f"{algorithm} asked for; "
+    return replace(found, reason=asked + found.reason)
+
+
+def _matches(kernel: Kernel, algorithm: str) -> bool:
+    if algorithm == "auto":
+        return True
+    return kernel.algorithm == algorithm or kernel.algorithm.startswith(algorithm + "-")
+
+
+def _explicit(
+    kernels: list[Kernel], config: Any, spec: ConvSpec, hardware: Hardware, limits: Limits
+) -> Choice:
+    for kernel in kernels:
+        if isinstance(config, kernel.config):
+            if reason := mistyped(config) or kernel.illegal(config, spec, hardware):
+                raise UnsupportedError(f"{kernel.name} with {config}: {reason}")
+            if not limits.allow(kernel, config, spec):
+                raise UnsupportedError(
+                    f"{kernel.name} with {config}: {kernel.workspace(config, spec)} bytes of "
+                    f"workspace; {limits.workspace} are allowed"
+                )
+            return Choice(kernel, config, "explicit", "given by the caller")
+    names = ", ".join(f"{k.config.__name__} ({k.name})" for k in kernels)
+    raise UnsupportedError(f"config {config!r}: a config of these kernels is needed: {names}")
+
+
+def _logged(
+    kernels: list[Kernel],
+    spec: ConvSpec,
+    epilogue: Epilogue,
+    hardware: Hardware,
+    rows: Sequence[logs.Row],
+    gpu_name: str | None,
+    limits: Limits,
+) -> Choice | None:
+    """From the tables: this convolution, else the nearest batch or epilogue of the same layer.
+
+    An architecture stands for all GPUs of its kind: without a `gpu_name` (the compiler has no
+    GPU) the fastest row of any of them is taken. "cpu" does not: vectors differ.
+    """
+    by_name = {k.name: k for k in kernels}
+    if isinstance(hardware, Cpu):
+        rows, gpu_name = [r for r in rows if r.gpu == hardware.cpu], hardware.cpu
+    rows = [r for r in rows if r.arch == hardware.arch and r.kernel in by_name]
+    for row in logs.lookup(rows, spec, epilogue, gpu_name):
+        if (config := _usable(by_name[row.kernel], row, spec, hardware, limits)) is not None:
+            moved = "" if row.origin == "measured" else ", measured with another epilogue"
+            reason = f"{row.us:.1f} us on {row.gpu} ({row.file}){moved}"
+            return Choice(by_name[row.kernel], config, "log", reason)
+    for row in logs.lookup_nearest(rows, spec, epilogue, gpu_name):
+        if (config := _usable(by_name[row.kernel], row, spec, hardware, limits)) is not None:
+            reason = (
+                f"best at batch {logs.spec_of(row.spec).n}, epilogue {row.epilogue}, "
+                f"on {row.gpu} ({row.file})"
+            )
+            return Choice(by_name[row.kernel], config, "log-nearest", reason)
+    return None
+
+
+def _usable(
+    kernel: Kernel, row: logs.Row, spec: ConvSpec, hardware: Hardware, limits: Limits
+) -> Any | None:
+    """The row's config, if it still exists and is legal here (`logs check` names the others)."""
+    try:
+        config = kernel.make_config(row.config)
+    except UnsupportedError:
+        return None
+    if kernel.illegal(config, spec, hardware) is not None:
+        return None
+    return config if limits.allow(kernel, config, spec) else None
+
+
+def _default(
+    kernels: list[Kernel],
+    refused: dict[str, str],
+    spec: ConvSpec,
+    hardware: Hardware,
+    limits: Limits,
+) -> Choice:
+    """Each kernel's first config that is allowed; of these the fastest by estimate.
+
+    A kernel without an estimate is taken if it comes first: it is there for such convolutions.
+    """
+    reasons = refused | {k.name: why for k in kernels if (why := k.not_worth(spec, hardware))}
+    worth = [k for k in kernels if k.name not in reasons] or kernels
+    found = {}
+    for kernel in worth:
+        allowed = (c for c in kernel.configs(spec, hardware) if limits.allow(kernel, c, spec))
+        if (config := next(allowed, None)) is not None:
+            found[kernel.name] = kernel, config
+        else:
+            reasons[kernel.name] = f"every config needs more workspace than {limits.workspace}"
+    if not found:
+        why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        raise UnsupportedError(f"nothing that is allowed computes {spec.key()}: {why}")
+    kernel, config = next(iter(found.values()))
+    times = {k.name: k.seconds(c, spec, hardware) for k, c in found.values() if k.seconds}
+    if kernel.name in times:
+        kernel, config = found[min(times, key=lambda name: times[name])]
+    source = "default" if kernel.schedule else "fallback"
+    return Choice(kernel, config, source, _why(kernel, hardware, times, reasons))
+
+
+def _why(
+    kernel: Kernel, hardware: Hardware, times: dict[str, float], reasons: dict[str, str]
+) -> str:
+    if kernel.schedule is None:
+        parts = ["scheduled by TVM's dlight"]
+    else:
+        parts = [f"default config for {hardware.arch}"]
+    if kernel.name in times:
+        parts[0] += f", estimated {times.pop(kernel.name) * 1e6:.1f} us"
+    parts += [f"{name}: estimated {t * 1e6:.1f} us" for name, t in times.items()]
+    return "; ".join(parts + [f"{name}: {why}" for name, why in reasons.items()])

@@ -1,0 +1,109 @@
+"""What a user asks of all convolutions of a network, and the function that obeys."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import UnsupportedError
+from ..gpu import Hardware
+from ..shapes import ConvSpec, Epilogue
+from ..tables import lookup as logs
+from .select import NO_LIMITS, Choice, Limits, choose, kernels_of
+
+Chooser = Callable[[str, ConvSpec, Epilogue], Choice]
+LAYOUTS = ("NCHW", "NHWC")  # that a network may have inside
+
+
+def check_layout(wish: str) -> None:
+    """Raises:
+    UnsupportedError: neither "auto" nor of LAYOUTS.
+    """
+    if wish not in ("auto", *LAYOUTS):
+        raise UnsupportedError(f"layout={wish!r}: there are auto, {', '.join(LAYOUTS)}")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How the kernels of a network are to be chosen."""
+
+    logs: str | Path | None = None  # a folder of tables, looked at before the shipped ones
+    algorithm: str = "auto"  # where it applies; the other convolutions are chosen as for "auto"
+    limits: Limits = NO_LIMITS  # hold for every convolution
+    layers: Mapping[str, str] = field(default_factory=dict)  # layer -> its algorithm, or an error
+    configs: Mapping[str, Any] = field(default_factory=dict)  # layer -> its kernel's config
+    layout: str = "auto"  # of all maps; else "NCHW" or "NHWC"
+
+    def __post_init__(self) -> None:
+        check_layout(self.layout)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """As arguments of `compile`."""
+        return dict(vars(self))
+
+    @property
+    def names(self) -> set[str]:
+        """The layers that are named."""
+        return {*self.layers, *self.configs}
+
+
+def make_chooser(
+    hardware: Hardware,
+    wishes: Wishes,
+    progress: Callable[[str], None] = lambda text: None,
+    *,
+    tables: bool = True,
+) -> Chooser:
+    """The function (layer name, spec, epilogue) -> Choice of one compilation.
+
+    Args:
+        progress: told of unreadable lines, and where `algorithm` does not apply.
+        tables: look at tuning tables. Without, choices for two layouts are comparable: a table
+            may know one of them only.
+    Raises:
+        UnsupportedError: `logs` does not exist, or an algorithm not on this hardware.
+    """
+    for algorithm in (wishes.algorithm, *wishes.layers.values()):
+        kernels_of(algorithm, hardware)
+    rows = _rows(hardware, wishes.logs, progress) if tables else ()
+    options: dict[str, Any] = {"rows": rows, "limits": wishes.limits}
+
+    @functools.cache  # networks repeat their convolutions, and choosing one takes 50 ms
+    def ask_default(algorithm: str, spec: ConvSpec, epilogue: Epilogue) -> Choice:
+        return choose(spec, epilogue, hardware, algorithm=algorithm, **options)
+
+    def chooser(name: str, spec: ConvSpec, epilogue: Epilogue) -> Choice:
+        def ask(algorithm: str) -> Choice:
+            if (config := wishes.configs.get(name)) is None:
+                return ask_default(algorithm, spec, epilogue)
+            return choose(spec, epilogue, hardware, algorithm=algorithm, config=config, **options)
+
+        try:
+            return ask(wishes.layers.get(name, wishes.algorithm))
+        except UnsupportedError as error:
+            if name in wishes.layers or wishes.algorithm == "auto":
+                raise UnsupportedError(f"{name}: {error}") from error
+            progress(f"{name}: {error}; chosen as for auto")
+            return ask("auto")
+
+    return chooser
+
+
+def _rows(
+    hardware: Hardware, folder: str | Path | None, progress: Callable[[str], None]
+) -> list[logs.Row]:
+    places = [logs.shipped_folder()]
+    if folder is not None:
+        places.insert(0, Path(folder))
+    if not places[0].is_dir():
+        raise UnsupportedError(f"{folder} is no folder; give a folder of tables")
+    rows, complaints = logs.read_places(places, hardware.arch)
+    for complaint in complaints:
+        progress(complaint)
+    if made_up := sum(row.gpu == logs.MOCK for row in rows):
+        progress(f"{made_up} rows of {folder} have made-up times (tune --mock): for tests alone")
+    return rows

@@ -1,0 +1,1 @@
+"""Everything that runs a compiled model: TVM's runtime and numpy, no compiler."""

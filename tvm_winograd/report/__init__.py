@@ -1,1 +1,0 @@
-"""Pictures of measured rows; no GPU is needed to draw them."""

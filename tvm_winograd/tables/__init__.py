@@ -1,0 +1,1 @@
+"""Tuning results as readable tables: read and looked up, written and merged."""

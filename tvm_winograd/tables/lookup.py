@@ -1,0 +1,206 @@
+"""The readable tables of tuning results: one CSV per GPU, <folder>/<arch>/<gpu>.csv.
+
+A row says how fast one config computes one convolution with its epilogue, and how exactly. The
+text is the truth: a damaged line costs that line only and is reported, columns of other versions
+are kept, optional ones may be missing. `log_store.py` writes; this file reads and looks up.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..shapes import ConvSpec, Epilogue
+from ..truth.tolerances import TOLERANCES
+
+REQUIRED = ("gpu", "arch", "spec", "epilogue", "kernel", "config", "us")
+# In the order of the file.
+COLUMNS = (
+    "gpu", "arch", "spec", "epilogue", "algorithm", "kernel", "config", "us", "error", "trials",
+    "driver", "tvm", "version", "commit", "date", "origin",
+)  # fmt: skip
+ORIGINS = ("measured", "transferred")
+MOCK = "mock"  # the GPU of made-up times
+# A config tuned for another batch is taken when the batches differ by at most this factor: blocks
+# that fill a GPU at batch 128 leave most of it idle at batch 1 (19 instead of 7 us, H200).
+NEAREST = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """One result. `config` is the kernel's config as a dict."""
+
+    gpu: str  # the GPU's (or CPU's) name; an H100 and an H200 are both sm_90
+    arch: str
+    spec: str  # ConvSpec.key()
+    epilogue: str  # Epilogue.key()
+    kernel: str
+    config: dict[str, Any] = field(hash=False)
+    us: float  # microseconds, median
+    algorithm: str = ""
+    error: float | None = None  # relative Frobenius, against float64
+    trials: int = 0  # candidates measured to find this one
+    driver: str = ""
+    tvm: str = ""
+    version: str = ""  # of this package
+    commit: str = ""
+    date: str = ""  # ISO, UTC
+    origin: str = "measured"  # or "transferred": measured with another epilogue
+    extra: dict[str, str] = field(default_factory=dict, hash=False)  # columns of other versions
+    file: str = ""  # where the row stands
+    place: int = 0  # which folder it came from: lower ones are looked at first
+
+    @property
+    def wrong(self) -> bool:
+        """Its error is known and beyond the limit of its algorithm: never to be used."""
+        limit = TOLERANCES.get((spec_of(self.spec).out_dtype, self.algorithm))
+        return self.error is not None and limit is not None and not self.error <= limit
+
+
+def shipped_folder() -> Path:
+    """The tables that come with the package."""
+    from importlib.util import find_spec
+
+    spec = find_spec("tvm_winograd.tune_logs")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def tables(folder: Path, arch: str | None = None) -> list[Path]:
+    """The tables below `folder`, all architectures unless one is named."""
+    return sorted(folder.glob(f"{arch or '*'}/*.csv"))
+
+
+def read_folder(folder: Path, arch: str | None = None) -> tuple[list[Row], list[str]]:
+    """(rows, complaints) of every table for `arch` below `folder`."""
+    return read_tables(tables(folder, arch))
+
+
+def read_places(folders: Iterable[Path], arch: str) -> tuple[list[Row], list[str]]:
+    """(rows, complaints) of several folders, the first to be preferred."""
+    rows: list[Row] = []
+    complaints: list[str] = []
+    for place, folder in enumerate(folders):
+        got, bad = read_folder(folder, arch)
+        rows += [replace(row, place=place) for row in got]
+        complaints += bad
+    return rows, complaints
+
+
+def read_tables(paths: Iterable[Path]) -> tuple[list[Row], list[str]]:
+    """(rows, complaints) of several tables."""
+    rows: list[Row] = []
+    complaints: list[str] = []
+    for path in paths:
+        got, bad = read_table(path)
+        rows += got
+        complaints += bad
+    return rows, complaints
+
+
+def read_table(path: Path) -> tuple[list[Row], list[str]]:
+    """(rows, complaints) of one table.
+
+    Line by line, not record by record: a quote that a crash left open ends with its line.
+    """
+    text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    lines = text.replace("\r\n", "\n").split("\n")
+    try:
+        header = _cells(lines[0])
+    except csv.Error as error:
+        return [], [f"{path}:1: table left out: {error}"]
+    if missing := [name for name in REQUIRED if name not in header]:
+        return [], [f"{path}:1: table left out: its header has no {', '.join(missing)}"]
+    rows, complaints = [], []
+    for number, line in enumerate(lines[1:], start=2):
+        if not line.strip():
+            continue
+        try:
+            rows.append(_row(header, _cells(line), f"{path.name}:{number}"))
+        except (csv.Error, ValueError) as error:
+            complaints.append(f"{path}:{number}: line left out: {error}")
+    return rows, complaints
+
+
+def lookup(
+    rows: Iterable[Row], spec: ConvSpec, epilogue: Epilogue, gpu_name: str | None = None
+) -> list[Row]:
+    """Rows for exactly this convolution, best first: `gpu_name`'s own, then the nearer folder's,
+    then measured ones, then the fastest."""
+    found = [r for r in rows if r.spec == spec.key() and r.epilogue == epilogue.key()]
+    return sorted(found, key=lambda row: _preference(row, gpu_name))
+
+
+def lookup_nearest(
+    rows: Iterable[Row], spec: ConvSpec, epilogue: Epilogue, gpu_name: str | None = None
+) -> list[Row]:
+    """Rows for the same layer with another batch or epilogue, nearest first."""
+    near: list[tuple[Any, ...]] = []
+    for row in rows:
+        other = spec_of(row.spec)
+        factor = max(other.n / spec.n, spec.n / other.n)
+        same = other.n == spec.n and row.epilogue == epilogue.key()
+        if factor <= NEAREST and not same and replace(other, n=spec.n) == spec:
+            order = (row.gpu != gpu_name, factor, other.n, row.epilogue != epilogue.key())
+            near.append((*order, *_preference(row, gpu_name), len(near), row))
+    return [entry[-1] for entry in sorted(near, key=lambda entry: entry[:-1])]
+
+
+@lru_cache(maxsize=4096)
+def spec_of(key: str) -> ConvSpec:
+    """ConvSpec.from_key, remembered."""
+    return ConvSpec.from_key(key)
+
+
+def _preference(row: Row, gpu_name: str | None) -> tuple[Any, ...]:
+    return (row.gpu != gpu_name, row.place, row.origin != "measured", row.us)
+
+
+def _cells(line: str) -> list[str]:
+    return next(csv.reader([line], strict=True), [])
+
+
+def _row(header: list[str], cells: list[str], where: str) -> Row:
+    if len(cells) != len(header):
+        raise ValueError(f"{len(cells)} cells under {len(header)} columns (cut off?)")
+    record = dict(zip(header, cells, strict=True))
+    if empty := [name for name in REQUIRED if not record[name]]:
+        raise ValueError(f"no {', '.join(empty)}")
+    spec_of(record["spec"])
+    Epilogue.from_key(record["epilogue"])
+    known = {name: record[name] for name in COLUMNS if name in record}
+    numbers = {
+        "config": _config(known.pop("config")),
+        "us": _microseconds(known.pop("us")),
+        "error": _error(known.pop("error", "")),
+        "trials": int(known.pop("trials", "") or 0),
+    }
+    origin = known.pop("origin", "") or "measured"
+    if origin not in ORIGINS:
+        raise ValueError(f"origin={origin!r} is none of {', '.join(ORIGINS)}")
+    extra = {name: text for name, text in record.items() if name not in COLUMNS}
+    return Row(**known, **numbers, origin=origin, extra=extra, file=where)  # type: ignore[arg-type]
+
+
+def _config(text: str) -> dict[str, Any]:
+    config = json.loads(text)
+    if not isinstance(config, dict):
+        raise ValueError(f"config is no JSON object: {text!r}")
+    return config
+
+
+def _microseconds(text: str) -> float:
+    us = float(text)
+    if not 0 < us < math.inf:
+        raise ValueError(f"us={text}: a positive number is needed")
+    return us
+
+
+def _error(text: str) -> float | None:
+    return float(text) if text else None
