@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm_winograd.ir.rebuild import block_with, realize_with
+
 _KEPT = ("global", "")
 
 
@@ -46,18 +48,9 @@ def _statement(stmt: Any) -> Any:
         return tirx.For(stmt.loop_var, stmt.min, stmt.extent, kind, _statement(stmt.body))
     if isinstance(stmt, s_tir.SBlockRealize):
         b = stmt.block
-        block = s_tir.SBlock(
-            b.iter_vars,
-            b.reads,
-            b.writes,
-            b.name_hint,
-            _statement(b.body),
-            None if b.init is None else _statement(b.init),
-            b.alloc_buffers,
-            b.match_buffers,
-            {},
-        )
-        return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, block)
+        init = None if b.init is None else _statement(b.init)
+        block = block_with(b, body=_statement(b.body), init=init, annotations={})
+        return realize_with(stmt, block)
     return stmt
 
 

@@ -115,7 +115,10 @@ def test_a_layout_that_a_limit_rules_out_is_passed_by(models):
 
 def test_an_nchw_network_stays_as_it_is():
     model = load_model("resnet18")
-    mod, params, _ = pipeline._fold(model.mod, model.params)
+    net = pipeline.Network(model.mod, model.params)
+    for step in pipeline.FOLD:
+        step(net)
+    mod, params = net.mod, net.params
     assert cancel_transposes(model.mod, model.params) is model.mod
     for wish in ("auto", "NCHW"):
         choose = make_chooser(H200, Wishes(), tables=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvm_winograd.ir.rebuild import block_with, realize_with
+
 _KEY = "tirx.launch_bounds_min_blocks_per_sm"
 
 
@@ -32,15 +34,4 @@ def _mark(stmt: Any, block: str, min_blocks: int) -> Any:
         body = tirx.AttrStmt(tirx.const(0, "int32"), _KEY, count, b.body)
     else:
         body = _mark(b.body, block, min_blocks)
-    marked = s_tir.SBlock(
-        b.iter_vars,
-        b.reads,
-        b.writes,
-        b.name_hint,
-        body,
-        b.init,
-        b.alloc_buffers,
-        b.match_buffers,
-        b.annotations,
-    )
-    return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, marked)
+    return realize_with(stmt, block_with(b, body=body))

@@ -18,6 +18,7 @@ from typing import Any
 from ..deploy import libraries
 from ..errors import BuildError, as_build_error
 from ..gpu import Gpu, Hardware, make_target
+from ..ir.tvm_027 import HEXAGON_PASS, note_library
 from . import cp_async, held_loads
 from .cubin import device_blobs
 from .nvrtc import check_compiler, install_callback, requesting
@@ -41,9 +42,6 @@ _DRIVER_FUNCTIONS = (
     "cuTensorMapEncodeTiled",
 )
 _NO_DEVICE = 100
-# Turns plain copies next to a cp.async into DMA calls that CUDA does not have (patches of
-# unpadded maps are such copies); TVM runs it whenever tirx.use_async_copy is set.
-_HEXAGON_PASS = "s_tir.LowerAsyncDMA"
 
 
 def host_compiler() -> str:
@@ -80,14 +78,13 @@ def ensure_cuda_codegen(compiler: str = "nvrtc") -> None:
     """
     check_compiler(compiler)
     host_compiler()
-    import tvm.base
+    import tvm.base  # noqa: F401  (registers what the factory needs)
     import tvm_ffi
 
     if tvm_ffi.get_global_func(_FACTORY, allow_missing=True) is None:
         _load_cuda_runtime()
-        tvm.base._LOADED_LIBS["tvm_runtime_cuda"] = libraries.load(
-            libraries.tvm_lib("libtvm_runtime_cuda.so")
-        )
+        runtime = libraries.load(libraries.tvm_lib("libtvm_runtime_cuda.so"))
+        note_library("tvm_runtime_cuda", runtime)
     if tvm_ffi.get_global_func(_FACTORY, allow_missing=True) is None:
         raise BuildError(
             f"libtvm_runtime_cuda.so did not register {_FACTORY}: TVM "
@@ -200,7 +197,7 @@ def _compile(mod: Any, hardware: Hardware, config: dict[str, Any]) -> Any:
 
     target: Any = make_target(hardware)
     lowering = held_loads.PIPELINE if isinstance(hardware, Gpu) else "default"
-    context = tvm.transform.PassContext(opt_level=3, config=config, disabled_pass=[_HEXAGON_PASS])
+    context = tvm.transform.PassContext(opt_level=3, config=config, disabled_pass=[HEXAGON_PASS])
     with as_build_error(f"TVM could not compile for {hardware.arch}"), target, context:
         if isinstance(mod, Plan):
             done = tvm.transform.Sequential([])

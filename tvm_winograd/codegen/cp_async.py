@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BuildError
+from ..ir.tvm_027 import call_cuda, code_generator, set_code_generator
 
 _OP = "s_tir_cp_async_raw"  # what InjectPTXAsyncCopy emits
 _COPY = """
@@ -41,15 +42,13 @@ _WORDS = {
 
 def install() -> None:
     """Makes TVM's CUDA code generator use the helper, in this process."""
-    from tvm.backend.cuda.codegen.registry import CODEGEN_REGISTRY, register_codegen
-
-    plain = CODEGEN_REGISTRY["tirx." + _OP]
+    plain = code_generator(_OP)
     if not hasattr(plain, "guarded"):
 
         def copy(*arguments: Any) -> Any:
             return _guarded(*arguments) if is_guarded(arguments) else plain(list(arguments))
 
-        register_codegen(_OP)(copy).guarded = _guarded
+        set_code_generator(_OP, copy).guarded = _guarded
 
 
 def is_guarded(arguments: Any) -> bool:
@@ -71,13 +70,11 @@ def copy_near(first: tuple[Any, ...], near: Sequence[int], size: Any) -> Any:
     Raises:
         BuildError: as for copies behind a guard.
     """
-    from tvm.backend.cuda.op import cuda_func_call
-
     dst, dst_at, src, src_at = first
     name, values = _described("near", dst, src, size)
     to, origin = near[0] * values["to_bytes"], near[1] * values["from_bytes"]
     source = _COPY_NEAR.format(name=name, **values)
-    return cuda_func_call(name, dst, dst_at, to, src, src_at, origin, source_code=source)
+    return call_cuda(name, dst, dst_at, to, src, src_at, origin, source=source)
 
 
 def _guarded(dst: Any, dst_at: Any, src: Any, src_at: Any, size: Any, guard: Any) -> Any:
@@ -86,11 +83,9 @@ def _guarded(dst: Any, dst_at: Any, src: Any, src_at: Any, size: Any, guard: Any
     Raises:
         BuildError: cp.async copies no such size, or an element is no whole number of bytes.
     """
-    from tvm.backend.cuda.op import cuda_func_call
-
     name, values = _described("guarded", dst, src, size)
     source = _COPY.format(name=name, **values)
-    return cuda_func_call(name, dst, dst_at, src, src_at, guard, source_code=source)
+    return call_cuda(name, dst, dst_at, src, src_at, guard, source=source)
 
 
 def _described(kind: str, dst: Any, src: Any, size: Any) -> tuple[str, dict[str, Any]]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir.marks import HELD, NEAR
+from ..ir.tvm_027 import add_pipeline, call_cuda, rewritten
 from . import cp_async
 
 PIPELINE = "tvm_winograd"  # of TVM's lowering passes, with `replaced` behind them
@@ -43,41 +44,24 @@ __forceinline__ __device__ float load_held_if(const float* from, int bytes, int 
 
 def install() -> None:
     """Registers PIPELINE in this process."""
-    import tvm
-    from tvm.tirx import compilation_pipeline as pipelines
-
-    if PIPELINE in pipelines.PIPELINE_MAP:
-        return
-
-    def factory() -> tuple[Any, Any, Any]:
-        lower, host, device = pipelines.get_tir_pipeline("s_tir")
-
-        def finalize() -> Any:
-            marked = tvm.tirx.transform.prim_func_pass(lambda func, *_: replaced(func), opt_level=0)
-            return tvm.transform.Sequential([device(), marked])
-
-        return lower, host, finalize
-
-    pipelines.register_tir_pipeline(PIPELINE, factory)
+    add_pipeline(PIPELINE, replaced)
 
 
 def replaced(func: Any) -> Any:
     """A device function with what is marked as calls, the marks taken off."""
-    import tvm_ffi
     from tvm import tirx
 
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.AttrStmt, _marked)))
+    return func.with_body(rewritten(func.body, tirx.AttrStmt, _marked))
 
 
 def _marked(region: Any) -> Any:
     """One copy of the loop: its first address is near to all."""
-    import tvm_ffi
     from tvm import ir, tirx
 
     if region.attr_key == HELD:
-        return tvm_ffi.structural_map(region.body, (tirx.BufferStore, _Loads()))
+        return rewritten(region.body, tirx.BufferStore, _Loads())
     if region.attr_key == NEAR:
-        return tvm_ffi.structural_map(region.body, (ir.Call, _Copies()))
+        return rewritten(region.body, ir.Call, _Copies())
     return region
 
 
@@ -100,7 +84,6 @@ class _Loads:
 
     def _call(self, load: Any, guard: list[Any]) -> Any:
         from tvm import tirx
-        from tvm.backend.cuda.op import cuda_func_call
 
         first, words = self._first, None
         if first is not None and first.source.same_as(load.source):
@@ -110,7 +93,7 @@ class _Loads:
         self._first = first
         name = _LOAD_IF if guard else _LOAD
         arguments = [tirx.address_of(first), words * _WORD, *guard]
-        return cuda_func_call(name, *arguments, source_code=_SOURCES[name], return_type="float32")
+        return call_cuda(name, *arguments, source=_SOURCES[name], returns="float32")
 
 
 class _Copies:

@@ -18,6 +18,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.bindings import op_name
 from ..ir.conv_spec import static_shape
+from ..ir.rebuild import main_rewritten
 from .layout_rules import Order, Stored, axes_of, moves, own_order, reordered, rule_of, shape_of
 from .params import Params, param_names
 
@@ -33,9 +34,9 @@ def convert_layout(mod: tvm.IRModule, params: Params, layout: str) -> tvm.IRModu
     if len(main.body.blocks) != 1 or not isinstance(main.body.blocks[0], relax.DataflowBlock):
         return mod
     converting = _Converting(mod, layout, set(param_names(main, params)))
-    converting.builder_.update_func(mod.get_global_var("main"), converting.visit_expr(main))
+    done = main_rewritten(mod, converting)
     tidy = [relax.transform.FoldConstant(), relax.transform.DeadCodeElimination(["main"])]
-    return tvm.transform.Sequential(tidy)(converting.builder_.get())
+    return tvm.transform.Sequential(tidy)(done)
 
 
 def cancel_transposes(mod: tvm.IRModule, params: Params) -> tvm.IRModule:

@@ -16,6 +16,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.bindings import op_name
 from ..ir.conv_spec import static_shape
+from ..ir.rebuild import main_rewritten
 from .merge_clips import Clip, clip_of
 from .params import Params, keep_used_params, param_names
 
@@ -33,10 +34,10 @@ def dense_to_conv(mod: tvm.IRModule, params: Params) -> tuple[tvm.IRModule, Para
     """
     main = mod["main"]
     rewriting = _Rewriting(mod, param_names(main, params), params)
-    rewriting.builder_.update_func(mod.get_global_var("main"), rewriting.visit_expr(main))
+    done = main_rewritten(mod, rewriting)
     if not rewriting.maps:
         return mod, params
-    out = relax.transform.DeadCodeElimination(["main"])(rewriting.builder_.get())
+    out = relax.transform.DeadCodeElimination(["main"])(done)
     return keep_used_params(out, rewriting.names, rewriting.values)
 
 

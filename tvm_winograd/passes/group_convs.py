@@ -19,6 +19,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ..errors import UnsupportedError
 from ..ir.bindings import count_uses, op_name
 from ..ir.conv_spec import conv2d_spec, static_shape
+from ..ir.rebuild import main_rewritten
 from ..shapes import ConvSpec, Epilogue
 from .merge_clips import Clip, clip_of
 
@@ -53,8 +54,8 @@ def group_convs(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every convolution of "main" (and its epilogue) as a composite call."""
     groups = {g.out: g for g in find_groups(mod["main"])}
     rewriter = _Rewriter(mod, groups)
-    rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
-    return rewriter.builder_.get()
+    done = main_rewritten(mod, rewriter)
+    return done
 
 
 def find_groups(func: relax.Function) -> list[ConvGroup]:

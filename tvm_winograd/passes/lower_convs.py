@@ -18,6 +18,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from ..choose.select import Choice
 from ..choose.wishes import Chooser
 from ..ir.conv_spec import KERNEL_AXES, conv2d_spec, layer_names, weight_to_oihw
+from ..ir.rebuild import main_rewritten
 from ..shapes import ConvSpec, Epilogue
 from .group_convs import COMPOSITE
 from .params import Params, keep_used_params, param_names
@@ -52,9 +53,7 @@ def lower_convs(
     # Chosen before anything is rewritten: an error of ours would not survive TVM's visitors.
     chosen = _chosen(mod, names, choose)
     lowering = _Lowering(mod, names, params, chosen)
-    lowered = lowering.visit_expr(main)
-    lowering.builder_.update_func(mod.get_global_var("main"), lowered)
-    out = relax.transform.DeadCodeElimination()(lowering.builder_.get())
+    out = relax.transform.DeadCodeElimination()(main_rewritten(mod, lowering))
     values = {**{v: params[n] for v, n in names.items()}, **lowering.new_values}
     out, kept = keep_used_params(out, {**names, **lowering.new_names}, values)
     return out, kept, lowering.layers

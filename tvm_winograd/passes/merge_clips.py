@@ -15,6 +15,7 @@ from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.bindings import count_uses, op_name
+from ..ir.rebuild import main_rewritten
 
 _BEYOND = {"relax.greater": "relax.minimum", "relax.less": "relax.maximum"}
 _NUMBERS = (tirx.IntImm, tirx.FloatImm)
@@ -63,8 +64,8 @@ def clip_of(expr: Any) -> Clip | None:
 def merge_clips(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with the clips of "main" in one form; what only they read dies as dead code."""
     merging = _Merging(mod, _find(mod["main"]))
-    merging.builder_.update_func(mod.get_global_var("main"), merging.visit_expr(mod["main"]))
-    return relax.transform.DeadCodeElimination(["main"])(merging.builder_.get())
+    done = main_rewritten(mod, merging)
+    return relax.transform.DeadCodeElimination(["main"])(done)
 
 
 def _find(func: relax.Function) -> dict[relax.Var, Clip]:

@@ -11,6 +11,8 @@ import re
 import tvm
 from tvm import relax
 
+from ..ir.rebuild import function_with
+
 
 def name_variables(mod: tvm.IRModule) -> tvm.IRModule:
     """`mod` with the parameters of "main" renamed where need be; their order stays."""
@@ -22,7 +24,7 @@ def name_variables(mod: tvm.IRModule) -> tvm.IRModule:
     body = main.bind_params(new).body
     params = [new.get(v, v) for v in main.params]
     mod = mod.clone()
-    mod["main"] = relax.Function(params, body, main.ret_ty, main.is_pure, main.attrs)
+    mod["main"] = function_with(main, params, body)
     return mod
 
 

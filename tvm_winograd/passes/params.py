@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.conv_spec import static_shape, unique_name
+from ..ir.rebuild import function_with, main_rewritten
 
 Params = dict[str, np.ndarray]
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten")
@@ -22,8 +23,8 @@ def fold_param_shapes(mod: tvm.IRModule, params: Params) -> tuple[tvm.IRModule, 
     """
     main = mod["main"]
     folding = _Folding(mod, param_names(main, params), params)
-    folding.builder_.update_func(mod.get_global_var("main"), folding.visit_expr(main))
-    out = relax.transform.DeadCodeElimination()(folding.builder_.get())
+    done = main_rewritten(mod, folding)
+    out = relax.transform.DeadCodeElimination()(done)
     made = list(folding.made.values())
     names = {**param_names(main, params), **{v: folding.names[v] for v in made}}
     return keep_used_params(out, names, {v: folding.values[v] for v in names})
@@ -45,7 +46,7 @@ def keep_used_params(
     free = set(relax.analysis.free_vars(main.body))
     kept = [variable for variable in names if variable in free]
     params = [*main.params[: int(main.attrs["num_input"])], *kept]
-    mod["main"] = relax.Function(params, main.body, main.ret_ty, main.is_pure, main.attrs)
+    mod["main"] = function_with(main, params, main.body)
     taken: set[str] = set()
     return mod, {unique_name(names[v], taken): values[v] for v in kept}
 

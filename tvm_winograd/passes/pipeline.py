@@ -1,18 +1,18 @@
-"""The only file that knows the order of the passes.
+"""The only file that knows the order of the passes: PHASES, from top to bottom.
 
-import     clips in one form; transposes around convolutions cancel; fold batch norm (and bias)
-           into convolutions, decompose what is left; dense layers with long sums become 1x1
-           convolutions
-layout     the whole network to NCHW or NHWC, conversions at its ends
-convs      group each convolution with its epilogue, choose, lower to our PrimFuncs
-rest       legalise and fuse everything else
-schedules  ours first, then dlight or the plain CPU rule; workspaces become arguments
+folded      clips in one form; transposes around convolutions cancel; batch norm and bias go into
+            convolutions; dense layers with long sums become 1x1 convolutions
+layout      the whole network to NCHW or NHWC, conversions at its ends
+grouped     each convolution with its epilogue
+lowered     chosen, and PrimFuncs of ours
+legalized   everything else to PrimFuncs, fused
+scheduled   ours first, then dlight or the plain CPU rule; workspaces become arguments
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
@@ -50,6 +50,29 @@ class Lowered:
     layout: Layout | None  # None: no convolutions
 
 
+@dataclass
+class Network:
+    """A network on its way through the phases; each step changes it in place."""
+
+    mod: tvm.IRModule
+    params: Params
+    batch_norms: FoldReport | None = None
+
+
+@dataclass
+class _Lowering(Network):
+    """The same, with what is wanted of it and what has been decided."""
+
+    hardware: Hardware = field(kw_only=True)
+    choose: Chooser = field(kw_only=True)
+    estimate: Chooser = field(kw_only=True)
+    wish: str = field(kw_only=True)  # layout, as asked for
+    layout: Layout | None = None
+    layers: list[Layer] = field(default_factory=list)
+    functions: list[dict[str, Any]] = field(default_factory=list)
+    workspaces: dict[str, list[Workspace]] = field(default_factory=dict)
+
+
 def lower(
     mod: tvm.IRModule,
     params: Params,
@@ -68,30 +91,17 @@ def lower(
         dump: called with (phase, module) after each phase.
         layout, estimate: see choose_layout; by default `choose` is asked.
     """
+    net = _lowering(mod, params, hardware, choose, layout, estimate)
     dump("imported", mod)
-    mod, params, report = _fold(mod, params)
-    dump("folded", mod)
-    mod, params, decided = choose_layout(mod, params, hardware, estimate or choose, layout)
-    dump("layout", mod)
-    mod = group_convs(mod)
-    dump("grouped", mod)
-    mod, params, layers = lower_convs(mod, params, choose)
-    mod = name_variables(mod)
-    dump("lowered", mod)
-    with make_target(hardware):
-        mod = tvm.transform.Sequential(_legalize_passes())(mod)
-    refuse_left(mod)
-    dump("legalized", mod)
-    choices = {layer.function: layer.choice for layer in layers}
-    mod, functions = apply_schedules(mod, choices, hardware)
-    mod, workspaces = plan_workspaces(mod)
-    mod = relax.transform.BundleModelParams()(mod)
-    dump("scheduled", mod)
-    notes = [f"batch norm {name} is not folded: {why}" for name, why in report.left.items()]
-    config = merge_pass_configs(layers)
-    if decided and decided.chosen != decided.given:
-        notes.append(f"layout {decided.chosen} instead of {decided.given}: {decided.reason}")
-    return Lowered(mod, params, layers, functions, config, notes, workspaces, decided)
+    for phase, steps in PHASES:
+        for step in steps:
+            step(net)
+        dump(phase, net.mod)
+    config = merge_pass_configs(net.layers)
+    return Lowered(
+        net.mod, net.params, net.layers, net.functions, config, _notes(net), net.workspaces,
+        net.layout,
+    )  # fmt: skip
 
 
 def choose_layers(
@@ -105,22 +115,122 @@ def choose_layers(
 ) -> tuple[list[Layer], Layout | None]:
     """Every convolution of an imported network with its choice, and the layout of all of them;
     nothing is scheduled. Arguments as of `lower`."""
-    mod, params, _ = _fold(mod, params)
-    mod, params, decided = choose_layout(mod, params, hardware, estimate or choose, layout)
-    return lower_convs(group_convs(mod), params, choose)[2], decided
+    net = _lowering(mod, params, hardware, choose, layout, estimate)
+    for phase, steps in PHASES:
+        for step in steps:
+            step(net)
+        if phase == "lowered":
+            break
+    return net.layers, net.layout
 
 
 def network_in(mod: tvm.IRModule, params: Params, layout: str) -> tuple[tvm.IRModule, Params]:
     """An imported network with the very convolutions that are lowered in `layout`, in relax."""
-    mod, params, _ = _fold(mod, params)
-    return to_layout(mod, params, layout)
+    net = Network(mod, params)
+    for step in FOLD:
+        step(net)
+    return to_layout(net.mod, net.params, layout)
 
 
-def _fold(mod: tvm.IRModule, params: Params) -> tuple[tvm.IRModule, Params, FoldReport]:
-    mod, params, report = fold_batch_norm(cancel_transposes(merge_clips(mod), params), params)
-    mod, params = dense_to_conv(mod, params)
-    mod = tvm.transform.Sequential(_tidy_passes())(mod)
-    return *fold_param_shapes(mod, params), report
+def _lowering(
+    mod: tvm.IRModule,
+    params: Params,
+    hardware: Hardware,
+    choose: Chooser,
+    wish: str,
+    estimate: Chooser | None,
+) -> _Lowering:
+    return _Lowering(
+        mod, params, hardware=hardware, choose=choose, estimate=estimate or choose, wish=wish
+    )
+
+
+def _merge_clips(net: Network) -> None:
+    net.mod = merge_clips(net.mod)
+
+
+def _cancel_transposes(net: Network) -> None:
+    net.mod = cancel_transposes(net.mod, net.params)
+
+
+def _fold_batch_norm(net: Network) -> None:
+    net.mod, net.params, net.batch_norms = fold_batch_norm(net.mod, net.params)
+
+
+def _dense_to_conv(net: Network) -> None:
+    net.mod, net.params = dense_to_conv(net.mod, net.params)
+
+
+def _tidy(net: Network) -> None:
+    mod = tvm.transform.Sequential(_tidy_passes())(net.mod)
+    net.mod, net.params = fold_param_shapes(mod, net.params)
+
+
+def _choose_layout(net: _Lowering) -> None:
+    net.mod, net.params, net.layout = choose_layout(
+        net.mod, net.params, net.hardware, net.estimate, net.wish
+    )
+
+
+def _group_convs(net: Network) -> None:
+    net.mod = group_convs(net.mod)
+
+
+def _lower_convs(net: _Lowering) -> None:
+    net.mod, net.params, net.layers = lower_convs(net.mod, net.params, net.choose)
+
+
+def _name_variables(net: Network) -> None:
+    net.mod = name_variables(net.mod)
+
+
+def _legalize(net: _Lowering) -> None:
+    with make_target(net.hardware):
+        net.mod = tvm.transform.Sequential(_legalize_passes())(net.mod)
+
+
+def _refuse_left(net: Network) -> None:
+    refuse_left(net.mod)
+
+
+def _apply_schedules(net: _Lowering) -> None:
+    choices = {layer.function: layer.choice for layer in net.layers}
+    net.mod, net.functions = apply_schedules(net.mod, choices, net.hardware)
+
+
+def _plan_workspaces(net: _Lowering) -> None:
+    net.mod, net.workspaces = plan_workspaces(net.mod)
+
+
+def _bundle_params(net: Network) -> None:
+    net.mod = relax.transform.BundleModelParams()(net.mod)
+
+
+FOLD: tuple[Callable[[Network], None], ...] = (
+    _merge_clips,
+    _cancel_transposes,
+    _fold_batch_norm,
+    _dense_to_conv,
+    _tidy,
+)
+PHASES: tuple[tuple[str, tuple[Callable[[_Lowering], None], ...]], ...] = (
+    ("folded", FOLD),
+    ("layout", (_choose_layout,)),
+    ("grouped", (_group_convs,)),
+    ("lowered", (_lower_convs, _name_variables)),
+    ("legalized", (_legalize, _refuse_left)),
+    ("scheduled", (_apply_schedules, _plan_workspaces, _bundle_params)),
+)
+
+
+def _notes(net: _Lowering) -> list[str]:
+    """What a user should know of the decisions."""
+    left = net.batch_norms.left if net.batch_norms else {}
+    notes = [f"batch norm {name} is not folded: {why}" for name, why in left.items()]
+    if net.layout and net.layout.chosen != net.layout.given:
+        chosen, given, reason = net.layout.chosen, net.layout.given, net.layout.reason
+        notes.append(f"layout {chosen} instead of {given}: {reason}")
+    return notes
 
 
 def merge_pass_configs(layers: list[Layer]) -> dict[str, Any]:

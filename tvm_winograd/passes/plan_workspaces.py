@@ -15,6 +15,8 @@ import tvm
 from tvm import relax, s_tir, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..ir.rebuild import block_with, realize_with
+
 _ON_THE_HOST = (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)  # one iteration after the other
 
 
@@ -97,11 +99,8 @@ def _strip(stmt: Any, found: list[Any]) -> Any:
         block = stmt.block
         kept = [b for b in block.alloc_buffers if b.scope() != "global"]
         found += [b for b in block.alloc_buffers if b.scope() == "global"]
-        new = s_tir.SBlock(
-            block.iter_vars, block.reads, block.writes, block.name_hint, _strip(block.body, found),
-            block.init, kept, block.match_buffers, block.annotations,
-        )  # fmt: skip
-        return s_tir.SBlockRealize(stmt.iter_values, stmt.predicate, new)
+        new = block_with(block, body=_strip(block.body, found), alloc_buffers=kept)
+        return realize_with(stmt, new)
     if isinstance(stmt, tirx.SeqStmt):
         return tirx.SeqStmt([_strip(s, found) for s in stmt])
     if isinstance(stmt, tirx.For) and stmt.kind in _ON_THE_HOST:

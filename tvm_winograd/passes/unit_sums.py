@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import ir, s_tir, tirx
+
+from ..ir.rebuild import block_with
+from ..ir.tvm_027 import rewritten
 
 _SPATIAL, _REDUCE = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 
 def drop_unit_sums(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """`func` without blocks that start a sum and add a single term to it."""
-    return func.with_body(tvm_ffi.structural_map(func.body, (s_tir.SBlock, _plain)))
+    return func.with_body(rewritten(func.body, s_tir.SBlock, _plain))
 
 
 def _plain(block: Any) -> Any:
@@ -32,15 +34,7 @@ def _plain(block: Any) -> Any:
     def first(load: Any) -> Any:
         return start.value if load.source.same_as(start.buffer) else load
 
-    value = tvm_ffi.structural_map(step.value, (ir.TensorLoad, first))
-    return s_tir.SBlock(
-        [tirx.IterVar(v.dom, v.var, _SPATIAL, v.thread_tag) for v in block.iter_vars],
-        block.reads,
-        block.writes,
-        block.name_hint,
-        tirx.BufferStore(step.buffer, value, step.indices),
-        None,
-        block.alloc_buffers,
-        block.match_buffers,
-        block.annotations,
-    )
+    value = rewritten(step.value, ir.TensorLoad, first)
+    variables = [tirx.IterVar(v.dom, v.var, _SPATIAL, v.thread_tag) for v in block.iter_vars]
+    body = tirx.BufferStore(step.buffer, value, step.indices)
+    return block_with(block, iter_vars=variables, body=body, init=None)

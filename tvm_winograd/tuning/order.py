@@ -9,6 +9,7 @@ from typing import Any
 from tvm.s_tir import meta_schedule as ms
 
 from ..gpu import Hardware, make_target
+from ..ir.tvm_027 import tune_context
 from .spaces import Candidate
 
 _WARM = 8  # measured candidates before the model is asked
@@ -52,7 +53,7 @@ class _Model:
             logging.getLogger(name).setLevel(logging.ERROR)
         # 50 rounds without gain, the default, cost seconds and change little with so few samples
         self._model = ms.cost_model.XGBModel(num_warmup_samples=0, early_stopping_rounds=10)
-        self._context = _context(first.schedule.mod, make_target(hardware))
+        self._context = tune_context(first.schedule.mod, make_target(hardware), "tvm_winograd")
         self._news: list[tuple[Candidate, float]] = []  # it is trained when it is asked
         self.samples = 0
 
@@ -73,14 +74,3 @@ class _Model:
 
 def _measurable(candidate: Candidate) -> Any:
     return ms.MeasureCandidate(candidate.schedule, [])
-
-
-def _context(mod: Any, target: Any) -> Any:
-    """A TuneContext that names the target for the model.
-
-    Not by its Python constructor: that imports TVM's tensor intrinsics, which takes 22 to 55 s
-    and serves tensorized schedules only.
-    """
-    from tvm.s_tir.meta_schedule import _ffi_api
-
-    return _ffi_api.TuneContext(mod, target, None, None, "tvm_winograd", 1, -1, None)

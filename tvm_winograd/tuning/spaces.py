@@ -16,12 +16,12 @@ from typing import Any
 import tvm
 from tvm import s_tir
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from tvm_winograd.schedules.base.kernel import Kernel
 
 from ..choose.select import candidates as kernels_for
 from ..gpu import Hardware, make_target
+from ..ir.tvm_027 import structural_hash
 from ..shapes import ConvSpec, Epilogue
 
 # Estimates this much above the best are left out; measured times are 0.9 to 1.6 of an estimate.
@@ -117,7 +117,7 @@ def workload_of(kernel: Kernel, config: Any, spec: ConvSpec, epilogue: Epilogue)
 
 
 def _candidate(kernel: Kernel, config: Any, sch: s_tir.Schedule, default: bool) -> Candidate:
-    return Candidate(kernel, config, sch, default, shash2hex(sch.mod))
+    return Candidate(kernel, config, sch, default, structural_hash(sch.mod))
 
 
 def _legal(
@@ -163,5 +163,5 @@ def _workloads(
     groups: dict[str, tuple[tvm.IRModule, list[Any]]] = {}
     for config in configs:
         mod = workload_of(kernel, config, spec, epilogue)
-        groups.setdefault(shash2hex(mod), (mod, []))[1].append(config)
+        groups.setdefault(structural_hash(mod), (mod, []))[1].append(config)
     return list(groups.values())
