@@ -1,10 +1,26 @@
-"""GPU tests are skipped where there is no GPU; a fixed seed for every test."""
+"""GPU tests are skipped without a GPU; a fixed seed; a cache of kernels for the run alone."""
 
 from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 from gpu import has_gpu
+
+from tvm_winograd.codegen.kernel_cache import VARIABLE
+
+_CACHE = pytest.StashKey[tempfile.TemporaryDirectory]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All workers of a run share one cache, which is empty at its start."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory(prefix="tvm-winograd-tests-")
+        config.stash[_CACHE] = folder
+        os.environ[VARIABLE] = str(Path(folder.name, "kernels"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

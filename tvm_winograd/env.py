@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import sys
 from typing import Any
+
+from .deploy.libraries import package_version
 
 # name -> meaning; all of them, read nowhere else under another name
 VARIABLES = {
@@ -14,6 +15,7 @@ VARIABLES = {
     "CUDA_HOME": "the same, if CUDA_PATH is not set",
     "CXX": "the C++ compiler that links compiled models",
     "CC": "the same, if CXX is not set",
+    "TVM_WINOGRAD_CACHE": "the folder of compiled kernels (~/.cache/tvm_winograd); off: none",
     "TVM_NUM_THREADS": "threads of a model on the CPU (read by TVM)",
 }
 _PACKAGES = (
@@ -27,7 +29,7 @@ def collect() -> dict[str, Any]:
     return {
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: package_version(name) for name in _PACKAGES},
         "host_compiler": _host_compiler(),
         "cuda_compiler": _cuda_compiler(),
         "cpu": _cpu(),
@@ -35,13 +37,6 @@ def collect() -> dict[str, Any]:
         "architectures": _architectures(),
         "variables": {name: os.environ.get(name) for name in VARIABLES},
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _host_compiler() -> str:

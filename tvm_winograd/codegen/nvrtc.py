@@ -19,6 +19,7 @@ from typing import Any
 
 from ..deploy import libraries
 from ..errors import BuildError
+from .kernel_cache import key_of, user_cache
 
 COMPILERS = ("nvrtc", "nvcc")
 _INSTALL = "pip install 'tvm-winograd[cuda]'"
@@ -57,6 +58,7 @@ class Compilation:
     compiler: str  # "nvrtc 13.0" or "nvcc 13.0"
     log: str  # of ptxas -v too: registers, stack, spills
     seconds: float
+    cached: bool = False  # it comes from an earlier run
 
 
 @dataclass
@@ -66,6 +68,7 @@ class Request:
     arch: str | None = None  # "sm_90"; None takes it from the current TVM target
     ptx: bool = False
     compiler: str = "nvrtc"
+    cache: bool = True  # take what an earlier run compiled, and keep what this one does
     done: list[Compilation] = field(default_factory=list)
     error: BuildError | None = None
 
@@ -75,9 +78,9 @@ _last: list[Compilation] = []
 
 
 @contextmanager
-def requesting(arch: str, *, ptx: bool, compiler: str) -> Iterator[Request]:
+def requesting(arch: str, *, ptx: bool, compiler: str, cache: bool = True) -> Iterator[Request]:
     """Makes every CUDA compilation of this context one for `arch`, kept in the request."""
-    request = Request(arch, ptx, compiler)
+    request = Request(arch, ptx, compiler, cache)
     token = _current.set(request)
     try:
         yield request
@@ -124,11 +127,13 @@ def compiler_version(compiler: str) -> str:
     return f"nvrtc {major}.{minor}"
 
 
-def compile_cuda(source: str, arch: str, *, ptx: bool = False, compiler: str = "nvrtc") -> Any:
+def compile_cuda(
+    source: str, arch: str, *, ptx: bool = False, compiler: str = "nvrtc", cache: bool = True
+) -> Compilation:
     """Compiles CUDA C++ for `arch` ("sm_90") to a cubin, or to PTX of the same level.
 
-    What was compiled last is not compiled again: a network's kernels with and without a CUDA graph
-    are the same source.
+    What was compiled last is not compiled again (a network's kernels with and without a CUDA graph
+    are the same source), nor, if `cache`, what an earlier run compiled.
 
     Raises:
         BuildError: with the compiler's log, if the source does not compile.
@@ -138,9 +143,16 @@ def compile_cuda(source: str, arch: str, *, ptx: bool = False, compiler: str = "
     last = last_compilation()
     if last and (last.source, last.arch, last.compiler) == (source, name, version):
         return last
-    run = _run_nvcc if compiler == "nvcc" else _run_nvrtc
     start = time.perf_counter()
-    binary, log = run(source, name, ptx)
+    kept = user_cache() if cache else None
+    key = key_of([source, name, version, *_headers(), *_options(name)])
+    if (found := kept.get(key) if kept else None) is None:
+        run = _run_nvcc if compiler == "nvcc" else _run_nvrtc
+        binary, log = run(source, name, ptx)
+        if kept:
+            kept.put(key, binary, log)
+    else:
+        binary, log = found
     done = Compilation(
         source=source,
         binary=binary,
@@ -149,6 +161,7 @@ def compile_cuda(source: str, arch: str, *, ptx: bool = False, compiler: str = "
         compiler=version,
         log=log,
         seconds=time.perf_counter() - start,
+        cached=found is not None,
     )
     _last[:] = [done]
     return done
@@ -158,7 +171,9 @@ def _callback(code: str) -> bytes:
     request = _current.get() or Request()
     try:
         arch = request.arch or _target_arch()
-        done = compile_cuda(code, arch, ptx=request.ptx, compiler=request.compiler)
+        done = compile_cuda(
+            code, arch, ptx=request.ptx, compiler=request.compiler, cache=request.cache
+        )
     except BuildError as error:  # TVM wraps what passes through it: keep the original
         request.error = error
         raise
@@ -177,6 +192,13 @@ def _target_arch() -> str:
             "compile inside `with target:` of a target with arch sm_XX"
         )
     return arch
+
+
+def _headers() -> list[str]:
+    """What the headers that a kernel includes, and the compiler itself, are known by."""
+    names = ("cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
+    versions = [libraries.package_version(name) or "" for name in names]
+    return [*versions, *map(str, libraries.include_dirs())]
 
 
 def _options(arch: str) -> list[str]:

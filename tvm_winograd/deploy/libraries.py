@@ -45,12 +45,19 @@ def tvm_lib(name: str) -> Path:
     return path
 
 
+def package_version(name: str) -> str | None:
+    """The version of an installed distribution; None if there is none."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def tvm_version() -> str:
     """Version of the installed TVM ("0.27.0.post1"), "unknown" if it does not say."""
-    try:
-        return importlib.metadata.version("apache-tvm")
-    except importlib.metadata.PackageNotFoundError:
-        root = package_dir("tvm")
+    if version := package_version("apache-tvm"):
+        return version
+    root = package_dir("tvm")
     source = root / "_version.py" if root else None
     if source is None or not source.is_file():
         return "unknown"
