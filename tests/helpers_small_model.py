@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tvm_winograd.codegen.artifact import Artifact, BuiltModule, write_artifact
+from tvm_winograd.codegen.artifact import Artifact, BuiltModule, Contents, write_artifact
 from tvm_winograd.codegen.build import build
 from tvm_winograd.gpu import Cpu, Hardware, gpu_for
 
@@ -94,12 +94,11 @@ def built(name: str = "cpu", *, seed: int = 0, two_outputs: bool = False) -> Bui
 def write(path: Path, *modules: BuiltModule, **options: object) -> Artifact:
     modules = modules or (built(),)
     outputs = [{"name": "y", "shape": (BATCH, WIDTH), "dtype": "float32"}]
-    return write_artifact(
-        path,
+    contents = Contents(
         target="llvm" if modules[0].kind == "llvm" else "cuda",
-        modules=modules,
         inputs=[{"name": "x", "shape": (BATCH, WIDTH), "dtype": "float32"}],
         outputs=outputs,
         model={"name": "small", "seed": 0},
         **options,
     )
+    return write_artifact(path, contents, modules)

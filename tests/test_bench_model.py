@@ -21,7 +21,7 @@ from tvm_winograd.bench.network.provider import Bench
 from tvm_winograd.bench.network.rows import KERNELS, MODELS
 from tvm_winograd.bench.network.run import DEFAULT, PROVIDERS, Session, keys, measure
 from tvm_winograd.bench.network.stock import Dlight
-from tvm_winograd.choose.wishes import Wishes
+from tvm_winograd.choose.options import Wishes
 from tvm_winograd.errors import BuildError, DeviceError, InputError, UnsupportedError
 from tvm_winograd.gpu import gpu_for
 from tvm_winograd.measure.attempt import Trouble, WrongResult

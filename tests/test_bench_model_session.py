@@ -10,8 +10,7 @@ from tiny_network import CONDITIONS, Fake, FakeTimer, bench, tiny
 
 from tvm_winograd.bench.network import network, session
 from tvm_winograd.bench.network.rows import MODELS
-from tvm_winograd.choose.select import Limits
-from tvm_winograd.choose.wishes import Wishes
+from tvm_winograd.choose.options import Limits, Wishes
 from tvm_winograd.cli import main
 from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.gpu import host_cpu
@@ -24,10 +23,10 @@ def loaded(monkeypatch):
 
 
 def test_wishes_as_text():
-    assert session.wished(Wishes()) == ""
+    assert Wishes().asked() == {}
     limits = Limits(algorithms=("gemm", "direct"), max_error=1e-6, workspace=0, deterministic=True)
-    wishes = Wishes("some/logs", "winograd-f2", limits, {"conv1": "gemm"}, layout="NHWC")
-    text = session.wished(wishes)
+    wishes = Wishes("winograd-f2", limits, "NHWC", {"conv1": "gemm"}, "some/logs")
+    text = " ".join(f"{name}={value}" for name, value in wishes.asked().items())
     assert text == (
         "algorithm=winograd-f2 algorithms=gemm,direct max-error=1e-06 workspace-limit=0 "
         "deterministic=yes layout=NHWC use=conv1=gemm logs=logs"

@@ -12,8 +12,8 @@ import tvm_winograd
 from tvm_winograd import TvmWinogradError, cli
 from tvm_winograd.check.inspect import choices_of
 from tvm_winograd.check.verify import verify
-from tvm_winograd.choose.select import Limits
-from tvm_winograd.choose.wishes import Wishes, make_chooser
+from tvm_winograd.choose.chooser import make_chooser
+from tvm_winograd.choose.options import Limits, Wishes
 from tvm_winograd.frontend import load_model
 from tvm_winograd.gpu import gpu_for
 from tvm_winograd.passes import pipeline

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError
-from tvm_winograd.choose.select import Limits, choose
+from tvm_winograd.choose.options import Limits
+from tvm_winograd.choose.select import choose
 from tvm_winograd.gpu import GPUS, PORTABLE, Cpu, gpu_for, parse_archs
 from tvm_winograd.schedules.base.kernel import config_dict
 from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused

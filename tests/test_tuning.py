@@ -12,8 +12,8 @@ import pytest
 
 from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, cli
 from tvm_winograd.check import inspect
+from tvm_winograd.choose.options import Wishes
 from tvm_winograd.choose.select import choose
-from tvm_winograd.choose.wishes import Wishes
 from tvm_winograd.frontend import load_model
 from tvm_winograd.gpu import gpu_for, host_cpu
 from tvm_winograd.measure import provenance
@@ -220,7 +220,7 @@ def test_tasks_of_a_network_and_its_log(tmp_path):
                          config, 9.0)
             )  # fmt: skip
     log_store.merge(tmp_path, rows)
-    layers = inspect.layers_of(model, H200, Wishes(tmp_path))
+    layers = inspect.layers_of(model, H200, Wishes(logs=tmp_path))
     sources = {x.choice.source for x in layers if (x.spec.r, x.spec.stride) == (3, 1)}
     assert sources == {"log"}
 

@@ -8,7 +8,8 @@ import pytest
 from convs import FULL
 from cuda_kernels import SM90, check, check_bounds, compiled
 
-from tvm_winograd.choose.select import Limits, choose
+from tvm_winograd.choose.options import Limits
+from tvm_winograd.choose.select import choose
 from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.gpu import GPUS, Cpu, gpu_for
 from tvm_winograd.schedules.base.kernel import config_dict

@@ -12,8 +12,9 @@ from serial import serialise
 
 import tvm_winograd
 from tvm_winograd import ConvSpec, cli, compiler
+from tvm_winograd.choose.chooser import make_chooser
+from tvm_winograd.choose.options import Wishes
 from tvm_winograd.choose.select import Choice, choose
-from tvm_winograd.choose.wishes import Wishes, make_chooser
 from tvm_winograd.codegen import nvrtc
 from tvm_winograd.codegen.build import build, export
 from tvm_winograd.codegen.plan import Graph, plan_network

@@ -4,109 +4,74 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .choose.select import NO_LIMITS, Limits
-from .choose.wishes import Wishes, make_chooser
+from .choose.chooser import make_chooser
+from .choose.options import Options, Wishes, document
 from .codegen import build
-from .codegen.artifact import Artifact, BuiltModule, check_replaceable, write_artifact
+from .codegen.artifact import Artifact, BuiltModule, Contents, check_replaceable, write_artifact
 from .codegen.param_store import SharedArrays
-from .codegen.plan import plan_network
+from .codegen.plan import Plan, plan_network
 from .conv import hardware_for
 from .deploy.batches import Batches, make_batches
-from .errors import BuildError, InputError, ModelError, UnsupportedError, as_build_error
+from .errors import InputError, ModelError, UnsupportedError, as_build_error
 from .frontend import Model, load_model
 from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, make_target, parse_archs
 from .passes.pipeline import Dump, Lowered, lower
 
-DTYPES = ("float32",)
 Progress = Callable[[str], None]
+DEFAULTS = Options()
 
 
 def compile(
     model: Any,
     *,
-    target: str = "llvm",
-    arch: str | list[str] | None = None,
     output: str | Path | None = None,
-    batch: int | tuple[int, int] | None = None,
-    buckets: Sequence[int] | None = None,
-    dtype: str = "float32",
-    weights: str | Path | None = None,
-    seed: int = 0,
-    logs: str | Path | None = None,
-    algorithm: str = "auto",
-    limits: Limits = NO_LIMITS,
-    layers: Mapping[str, str] | None = None,
-    configs: Mapping[str, Any] | None = None,
-    layout: str = "auto",
-    labels: list[str] | None = None,
-    compiler: str = "nvrtc",
-    ptx: bool = True,
-    cuda_graph: bool = True,
+    options: Options = DEFAULTS,
     progress: Progress = lambda text: None,
     dump: Dump = lambda phase, mod: None,
+    **asked: Any,
 ) -> Artifact:
     """Compile a network into an artifact: one module per architecture, parameters, manifest.
 
-    Args:
-        model: a built-in name, an .onnx or .pt2 file, an ExportedProgram, or a frontend.Model.
-        target: "llvm" (this CPU) or "cuda" (no GPU needed).
-        arch: of cuda: "sm_90,sm_86" or a list; sm_90 if not given.
-        output: the folder to write; a new temporary one if not given.
-        batch: images per run (default: the model's, or 1); (1, 32) for any from 1 to 32.
-        buckets: of such a range the sizes to compile for (see `batches.make_batches`).
-        weights: .safetensors or .npz for a built-in; else seeded random, calibrated.
-        logs: a folder of tuning tables, looked at before the shipped ones.
-        algorithm: for every convolution that it applies to; the others are chosen as for "auto".
-        limits: on algorithms, errors and workspaces, for every convolution.
-        layers: layer name -> algorithm, an error where it does not apply.
-        configs: layer name -> kernel config, before everything else, for the architectures asked
-            for; PTX, which must fit any GPU, keeps its defaults.
-        layout: of all maps inside, "NCHW" or "NHWC" ("auto": the faster by estimate); inputs and
-            outputs keep theirs.
-        labels: class names for `run`.
-        compiler: of CUDA code: "nvrtc" or "nvcc".
-        ptx: also write PTX for GPUs newer than every architecture asked for (cuda).
-        cuda_graph: launch the kernels as one CUDA graph instead of one by one (cuda).
-        progress: called with one line per step.  dump: called with (phase, IRModule).
-    Raises:
-        TvmWinogradError: a model, option, target or toolchain that does not fit.
+        Args:
+            model: a built-in name, an .onnx or .pt2 file, an ExportedProgram, or a frontend.Model.
+            output: the folder to write; a new temporary one if not given.
+            options: what is asked for; `asked` changes its fields:
+    {options}
+            progress: called with one line per step.  dump: called with (phase, IRModule).
+        Raises:
+            TvmWinogradError: a model, option, target or toolchain that does not fit.
+            TypeError: a keyword that is no option.
     """
-    hardware = _hardware(target, arch)
-    wishes = Wishes(logs, algorithm, limits, layers or {}, configs or {}, layout)
-    if dtype not in DTYPES:
-        raise UnsupportedError(f"dtype={dtype!r}: only {', '.join(DTYPES)} exists for now")
-    batches = make_batches(batch, buckets)
-    _check_toolchain(target, compiler)
+    options = options.but(**asked)
+    hardware = _hardware(options)
+    batches = make_batches(options.batch, options.buckets)
+    _check_toolchain(options)
     if output is not None:
         check_replaceable(Path(output))
     progress(f"loading {_model_name(model)}")
-    size = batch[1] if isinstance(batch, tuple) else batch
-    loaded = load_model(model, batch=size, weights=weights, seed=seed)
-    _check_labels(labels, loaded)
-    networks = _at_batches(loaded, batches)
-    jobs = [_Job(h, False, network) for h in hardware for network in networks]
-    if ptx and target == "cuda":
-        jobs += [_Job(PORTABLE, True, network) for network in networks]
-    arrays = SharedArrays()
-    with _builders() as pool:
-        begun: list[Future[BuiltModule]] = []
-        for job in jobs:
-            begun.append(
-                _module(job, batches, wishes, compiler, cuda_graph, arrays, pool, progress, dump)
-            )
-            for module in filter(Future.done, begun):
-                module.result()  # an error ends it before the next is lowered
-        modules = [module.result() for module in begun]
+    network = _load(model, options)
+    work = _Work(options, batches, progress, dump)
+    modules = work.modules(_jobs(hardware, _at_batches(network, batches), options))
     path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
     progress(f"writing {path}")
-    return _write(path, target, modules, loaded, batches, labels)
+    return write_artifact(path, _contents(network, options, batches), modules)
+
+
+document(compile, Options)
+
+
+def _load(model: Any, options: Options) -> Model:
+    """The model at its largest batch, its labels checked."""
+    size = options.batch[1] if isinstance(options.batch, tuple) else options.batch
+    network = load_model(model, batch=size, weights=options.weights, seed=options.seed)
+    _check_labels(options.labels, network)
+    return network
 
 
 @dataclass(frozen=True)
@@ -123,42 +88,95 @@ class _Job:
         return f"{kind}-b{self.network.batch}" if batches else kind
 
 
-@contextmanager
-def _builders() -> Iterator[ThreadPoolExecutor]:
-    """Threads to compile in: neither NVRTC nor LLVM holds Python's lock. An error ends them."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+def _jobs(hardware: list[Hardware], networks: list[Model], options: Options) -> list[_Job]:
+    jobs = [_Job(h, False, network) for h in hardware for network in networks]
+    if options.ptx and options.target == "cuda":
+        jobs += [_Job(PORTABLE, True, network) for network in networks]
+    return jobs
 
 
-def _module(
-    job: _Job,
-    batches: Batches | None,
-    wishes: Wishes,
-    compiler: str,
-    cuda_graph: bool,
-    arrays: SharedArrays,
-    pool: ThreadPoolExecutor,
-    progress: Progress,
-    dump: Dump,
-) -> Future[BuiltModule]:
-    """Lowered here, as TVM's BlockBuilder is not for threads; compiled in `pool`."""
-    name, network = job.name(batches), job.network
-    progress(f"lowering for {name}")
-    wanted = replace(wishes, configs={}) if job.ptx else wishes
-    with as_build_error(f"TVM could not lower {network.name} for {name}"):
-        lowered = _lower(network, job.hardware, wanted, progress, dump)
-    lowered = replace(lowered, params=arrays.share(lowered.params))
-    _check_names(wishes, lowered)
-    for note in lowered.notes:
-        progress(f"note: {note}")
-    progress(f"compiling {len(lowered.functions)} functions for {name}")
-    batch = network.batch if batches else None
-    return pool.submit(
-        _build_module, name, job.hardware, lowered, batch, compiler, job.ptx, cuda_graph
+@dataclass(frozen=True)
+class _Work:
+    """The modules of one compilation: lowered one after the other, compiled in threads."""
+
+    options: Options
+    batches: Batches | None
+    progress: Progress
+    dump: Dump
+    arrays: SharedArrays = field(default_factory=SharedArrays)
+
+    def modules(self, jobs: list[_Job]) -> list[BuiltModule]:
+        """Every job's module. Neither NVRTC nor LLVM holds Python's lock; an error ends them."""
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            begun: list[Future[BuiltModule]] = []
+            try:
+                for job in jobs:
+                    begun.append(pool.submit(self.build, job, self.lowered(job)))
+                    for module in filter(Future.done, begun):
+                        module.result()  # an error ends it before the next is lowered
+                return [module.result() for module in begun]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def lowered(self, job: _Job) -> Lowered:
+        """The network scheduled for a job's hardware: here, as TVM's BlockBuilder has no locks."""
+        name, network = job.name(self.batches), job.network
+        self.progress(f"lowering for {name}")
+        wishes = self.options.but(configs={}) if job.ptx else self.options
+        with as_build_error(f"TVM could not lower {network.name} for {name}"):
+            lowered = lower(
+                network.mod,
+                network.params,
+                job.hardware,
+                make_chooser(job.hardware, wishes, self.progress),
+                self.dump,
+                layout=wishes.layout,
+                estimate=make_chooser(job.hardware, wishes, tables=False),
+            )
+        lowered = replace(lowered, params=self.arrays.share(lowered.params))
+        _check_names(self.options, lowered)
+        for note in lowered.notes:
+            self.progress(f"note: {note}")
+        self.progress(f"compiling {len(lowered.functions)} functions for {name}")
+        return lowered
+
+    def build(self, job: _Job, lowered: Lowered) -> BuiltModule:
+        """A job's machine code; in a thread of its own."""
+        name, options, hardware = job.name(self.batches), self.options, job.hardware
+        graph = options.cuda_graph and isinstance(hardware, Gpu)
+        with as_build_error(f"TVM could not plan {name}"):
+            plan = plan_network(lowered.mod, make_target(hardware), cuda_graph=graph)
+        executable = build.build(
+            plan,
+            hardware,
+            compiler=options.compiler,
+            ptx=job.ptx,
+            cache=options.cache,
+            pass_config=lowered.pass_config,
+        )
+        batch = job.network.batch if self.batches else None
+        kind = "ptx" if job.ptx else "cubin" if isinstance(hardware, Gpu) else "llvm"
+        module = BuiltModule(name, hardware.arch, kind, executable, lowered.params, batch)
+        return _described(module, lowered, plan)
+
+
+def _described(module: BuiltModule, lowered: Lowered, plan: Plan) -> BuiltModule:
+    """The module with what its manifest says of it."""
+    workspaces = lowered.workspaces
+    return replace(
+        module,
+        layout=lowered.layout.as_dict() if lowered.layout else None,
+        layers=[
+            {**layer.as_dict(), "workspace_bytes": sum(w.bytes for w in workspaces[layer.function])}
+            for layer in lowered.layers
+        ],
+        functions=[
+            {**entry, "workspaces": [w.as_dict() for w in workspaces[entry["name"]]]}
+            for entry in lowered.functions
+        ],
+        planned_bytes=plan.planned_bytes,
+        cuda_graph=asdict(plan.graph) if plan.graph else None,
     )
 
 
@@ -185,21 +203,7 @@ def _at_batches(model: Model, batches: Batches | None) -> list[Model]:
     return networks
 
 
-def _lower(
-    network: Model, hardware: Hardware, wishes: Wishes, progress: Progress, dump: Dump
-) -> Lowered:
-    return lower(
-        network.mod,
-        network.params,
-        hardware,
-        make_chooser(hardware, wishes, progress),
-        dump,
-        layout=wishes.layout,
-        estimate=make_chooser(hardware, wishes, tables=False),
-    )
-
-
-def _check_labels(labels: list[str] | None, model: Model) -> None:
+def _check_labels(labels: Sequence[str] | None, model: Model) -> None:
     shape = model.outputs[0].shape
     if labels is not None and shape[-1:] != (len(labels),):
         raise InputError(
@@ -215,83 +219,37 @@ def _check_names(wishes: Wishes, lowered: Lowered) -> None:
         )
 
 
-def _hardware(target: str, arch: str | list[str] | None) -> list[Hardware]:
-    if target == "cuda":
-        text = ",".join(map(str, arch)) if isinstance(arch, list | tuple) else arch
-        return [gpu_for(a) for a in parse_archs(text)]
+def _hardware(options: Options) -> list[Hardware]:
+    arch = options.arch
+    if options.target == "cuda":
+        text = arch if isinstance(arch, str | None) else ",".join(map(str, arch))
+        return [gpu_for(name) for name in parse_archs(text)]
     if arch is not None:
         raise UnsupportedError(f"arch={arch!r} goes with target cuda ({', '.join(GPUS)}) only")
-    return [hardware_for(target, None)]
+    return [hardware_for(options.target, None)]
 
 
-def _check_toolchain(target: str, compiler: str) -> None:
+def _check_toolchain(options: Options) -> None:
     """Before the minutes of work: can this machine finish it?"""
     build.host_compiler()
-    if target == "cuda":
-        build.ensure_cuda_codegen(compiler)
+    if options.target == "cuda":
+        build.ensure_cuda_codegen(options.compiler)
 
 
 def _model_name(model: Any) -> str:
     return str(model) if isinstance(model, str | Path) else type(model).__name__
 
 
-def _build_module(
-    name: str,
-    hardware: Hardware,
-    lowered: Lowered,
-    batch: int | None,
-    compiler: str,
-    ptx: bool,
-    cuda_graph: bool,
-) -> BuiltModule:
-    on_gpu = isinstance(hardware, Gpu)
-    with as_build_error(f"TVM could not plan {name}"):
-        plan = plan_network(lowered.mod, make_target(hardware), cuda_graph=cuda_graph and on_gpu)
-    executable = build.build(
-        plan, hardware, compiler=compiler, ptx=ptx, pass_config=lowered.pass_config
-    )
-    workspaces = lowered.workspaces
-    return BuiltModule(
-        name=name,
-        arch=hardware.arch,
-        kind="ptx" if ptx else "cubin" if on_gpu else "llvm",
-        executable=executable,
-        params=lowered.params,
-        batch=batch,
-        layout=lowered.layout.as_dict() if lowered.layout else None,
-        layers=[
-            {**layer.as_dict(), "workspace_bytes": sum(w.bytes for w in workspaces[layer.function])}
-            for layer in lowered.layers
-        ],
-        functions=[
-            {**entry, "workspaces": [w.as_dict() for w in workspaces[entry["name"]]]}
-            for entry in lowered.functions
-        ],
-        planned_bytes=plan.planned_bytes,
-        cuda_graph=asdict(plan.graph) if plan.graph else None,
-    )
-
-
-def _write(
-    path: Path,
-    target: str,
-    modules: list[BuiltModule],
-    model: Model,
-    batches: Batches | None,
-    labels: list[str] | None,
-) -> Artifact:
-    if not modules:
-        raise BuildError("no module was asked for; name at least one architecture")
-    return write_artifact(
-        path,
-        target=target,
-        modules=modules,
-        inputs=[_tensor(t) for t in model.inputs],
-        outputs=[_tensor(t) for t in model.outputs],
-        model=model.source,
+def _contents(network: Model, options: Options, batches: Batches | None) -> Contents:
+    return Contents(
+        target=options.target,
+        inputs=[_tensor(t) for t in network.inputs],
+        outputs=[_tensor(t) for t in network.outputs],
+        model=network.source,
         batches=batches,
-        preprocess=model.preprocess,
-        labels=labels or model.labels,
+        preprocess=network.preprocess,
+        labels=options.labels or network.labels,
+        options=options.record(),
     )
 
 

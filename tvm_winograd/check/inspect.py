@@ -8,7 +8,8 @@ from typing import Any
 
 import tvm.s_tir as s_tir
 
-from ..choose.wishes import Wishes, make_chooser
+from ..choose.chooser import make_chooser
+from ..choose.options import Wishes
 from ..conv import CompiledConv
 from ..errors import UnsupportedError
 from ..frontend import Model

@@ -19,10 +19,7 @@ from ..gpu import Cpu, Hardware
 from ..shapes import ConvSpec, Epilogue
 from ..tables import lookup as logs
 from ..truth.tolerances import tolerance
-
-ALGORITHMS = (
-    "auto", "winograd", "winograd-f2", "winograd-f4", "im2win", "im2col", "gemm", "direct",
-)  # fmt: skip
+from .options import NO_LIMITS, Limits, check_algorithm
 
 
 @dataclass(frozen=True)
@@ -48,51 +45,21 @@ class Choice:
         }
 
 
-def _check_name(algorithm: str) -> None:
-    if algorithm not in ALGORITHMS:
-        raise UnsupportedError(f"algorithm={algorithm!r}: there are {', '.join(ALGORITHMS)}")
+def forbidden(limits: Limits, kernel: Kernel, spec: ConvSpec) -> str | None:
+    """None, or why limits allow no config of a kernel."""
+    if not any(_matches(kernel, name) for name in limits.algorithms):
+        return f"{kernel.algorithm} is none of the allowed {', '.join(limits.algorithms)}"
+    limit = tolerance(spec, kernel.algorithm)
+    if limits.max_error is not None and limit > limits.max_error:
+        return f"{kernel.algorithm} may err by {limit:.0e}; {limits.max_error:.0e} is allowed"
+    if limits.deterministic and not kernel.deterministic:
+        return f"{kernel.name}'s last bits may differ from run to run"
+    return None
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What a user lets the selector take.
-
-    Raises:
-        UnsupportedError: at construction, for values that mean nothing.
-    """
-
-    algorithms: tuple[str, ...] = ("auto",)  # of ALGORITHMS: one of these
-    # The limit of tolerances.py that an algorithm may have: 1e-6 leaves out F(4x4) in float32.
-    max_error: float | None = None
-    workspace: int | None = None  # bytes that a convolution needs beside its arguments
-    deterministic: bool = False  # two runs give the same bits
-
-    def __post_init__(self) -> None:
-        for name in self.algorithms:
-            _check_name(name)
-        if not self.algorithms:
-            raise UnsupportedError(f"no algorithm is allowed; there are {', '.join(ALGORITHMS)}")
-        for name in ("max_error", "workspace"):
-            if (value := getattr(self, name)) is not None and not value >= 0:
-                raise UnsupportedError(f"{name}={value!r}: a number of 0 or more is needed")
-
-    def forbid(self, kernel: Kernel, spec: ConvSpec) -> str | None:
-        """None, or why no config of this kernel is allowed."""
-        if not any(_matches(kernel, name) for name in self.algorithms):
-            return f"{kernel.algorithm} is none of the allowed {', '.join(self.algorithms)}"
-        limit = tolerance(spec, kernel.algorithm)
-        if self.max_error is not None and limit > self.max_error:
-            return f"{kernel.algorithm} may err by {limit:.0e}; {self.max_error:.0e} is allowed"
-        if self.deterministic and not kernel.deterministic:
-            return f"{kernel.name}'s last bits may differ from run to run"
-        return None
-
-    def allow(self, kernel: Kernel, config: Any, spec: ConvSpec) -> bool:
-        """Whether the workspace of a config is small enough."""
-        return self.workspace is None or kernel.workspace(config, spec) <= self.workspace
-
-
-NO_LIMITS = Limits()
+def allows(limits: Limits, kernel: Kernel, config: Any, spec: ConvSpec) -> bool:
+    """Whether the workspace of a config is small enough."""
+    return limits.workspace is None or kernel.workspace(config, spec) <= limits.workspace
 
 
 def candidates(
@@ -109,7 +76,7 @@ def candidates(
     """
     asked = kernels_of(algorithm, hardware)
     reasons = {
-        k.name: k.supports(spec, epilogue, hardware) or limits.forbid(k, spec) for k in asked
+        k.name: k.supports(spec, epilogue, hardware) or forbidden(limits, k, spec) for k in asked
     }
     refused = {name: why for name, why in reasons.items() if why is not None}
     return [k for k in asked if k.name not in refused], refused
@@ -121,7 +88,7 @@ def kernels_of(algorithm: str, hardware: Hardware) -> list[Kernel]:
     Raises:
         UnsupportedError: there is none.
     """
-    _check_name(algorithm)
+    check_algorithm(algorithm)
     asked = [k for k in KERNELS if k.target == hardware.kind and _matches(k, algorithm)]
     if not asked:
         have = sorted({k.algorithm for k in KERNELS if k.target == hardware.kind})
@@ -174,7 +141,7 @@ def _explicit(
         if isinstance(config, kernel.config):
             if reason := mistyped(config) or kernel.illegal(config, spec, hardware):
                 raise UnsupportedError(f"{kernel.name} with {config}: {reason}")
-            if not limits.allow(kernel, config, spec):
+            if not allows(limits, kernel, config, spec):
                 raise UnsupportedError(
                     f"{kernel.name} with {config}: {kernel.workspace(config, spec)} bytes of "
                     f"workspace; {limits.workspace} are allowed"
@@ -227,7 +194,7 @@ def _usable(
         return None
     if kernel.illegal(config, spec, hardware) is not None:
         return None
-    return config if limits.allow(kernel, config, spec) else None
+    return config if allows(limits, kernel, config, spec) else None
 
 
 def _default(
@@ -245,7 +212,7 @@ def _default(
     worth = [k for k in kernels if k.name not in reasons] or kernels
     found = {}
     for kernel in worth:
-        allowed = (c for c in kernel.configs(spec, hardware) if limits.allow(kernel, c, spec))
+        allowed = (c for c in kernel.configs(spec, hardware) if allows(limits, kernel, c, spec))
         if (config := next(allowed, None)) is not None:
             found[kernel.name] = kernel, config
         else:

@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..choose.options import Wishes
 from .bench_common import files_of, names, numbers
-from .choice import add_choice_options, wishes_of
 from .common import MODEL_HELP, print_json, progress_printer
+from .options import add_options, given
 
 _BATCHES = (1, 32, 128)
 
@@ -24,7 +25,7 @@ def add_parser(subjects: Any) -> argparse.ArgumentParser:
     text = "e.g. ours,ours-kernels,torch-graph (default: all that are here but ours-kernels)"
     add("--providers", type=names, default=[], metavar="A,B", help=text)
     add("--weights", help=".safetensors or .npz (default: seeded random)")
-    add_choice_options(parser)
+    add_options(parser, Wishes)
     add("--stock", metavar="DIR", help="databases of benchmarks/stock_metaschedule_model.py")
     add("--arch", default="auto", help="to make sure of the GPU's architecture")
     add("--jobs", type=int, metavar="N", help="networks compiled at a time (default: the cores)")
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         args.models,
         batches=args.batch,
         providers=args.providers,
-        wishes=wishes_of(args),
+        wishes=given(args, Wishes),
         weights=args.weights,
         arch=args.arch,
         stock=Path(args.stock) if args.stock else None,

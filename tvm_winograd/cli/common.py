@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -10,38 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..deploy.batches import parse_batch, parse_buckets
-from ..errors import InputError
-
 MODEL_HELP = "a built-in (resnet18, vgg16, mobilenetv2, unet, ...), an .onnx or a .pt2 file"
-
-
-def add_model_options(parser: argparse.ArgumentParser, *, ranges: bool = False) -> None:
-    """--target, --arch, --batch, --weights; with `ranges` also --batch 1-32, and --buckets"""
-    parser.add_argument("--target", choices=("llvm", "cuda"), default="llvm")
-    parser.add_argument("--arch", help="of cuda: e.g. sm_90 or sm_90,sm_86 (default sm_90)")
-    images = "images per run (default: the model's, or 1)"
-    if ranges:
-        parser.add_argument("--batch", type=_checked(parse_batch), help=f"{images}; or e.g. 1-32")
-        parser.add_argument(
-            "--buckets", type=_checked(parse_buckets), metavar="N,...",
-            help="sizes to compile such a range for (default: powers of two), or to verify",
-        )  # fmt: skip
-    else:
-        parser.add_argument("--batch", type=int, help=images)
-    parser.add_argument("--weights", help=".safetensors or .npz (default: seeded random)")
-
-
-def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """`parse` as argparse wants it: our error is its usage error."""
-
-    def parsed(text: str) -> Any:
-        try:
-            return parse(text)
-        except InputError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return parsed
 
 
 def progress_printer() -> Callable[[str], None]:

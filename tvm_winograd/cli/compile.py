@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
-from .choice import add_choice_options, wishes_of
-from .common import MODEL_HELP, add_model_options, print_json, print_table, progress_printer
+from ..choose.options import Options
+from .common import MODEL_HELP, print_json, print_table, progress_printer
+from .options import add_options, given
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("-o", "--output", required=True, metavar="ARTIFACT", help="folder to write")
-    add_model_options(parser, ranges=True)
-    parser.add_argument("--dtype", default="float32", help="float32 is what exists for now")
-    add_choice_options(parser)
-    parser.add_argument("--labels", metavar="FILE", help="class names, one per line")
-    parser.add_argument("--compiler", choices=("nvrtc", "nvcc"), default="nvrtc")
-    parser.add_argument("--no-ptx", action="store_true", help="no PTX for future GPUs")
-    parser.add_argument(
-        "--no-cuda-graph", action="store_true", help="launch kernel by kernel, not as one graph"
-    )
+    add_options(parser, Options)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,19 +21,9 @@ def run(args: argparse.Namespace) -> int:
 
     artifact = compile_model(
         args.model,
-        target=args.target,
-        arch=args.arch,
         output=args.output,
-        batch=args.batch,
-        buckets=args.buckets,
-        dtype=args.dtype,
-        weights=args.weights,
-        labels=_labels(args.labels),
-        compiler=args.compiler,
-        ptx=not args.no_ptx,
-        cuda_graph=not args.no_cuda_graph,
+        options=given(args, Options),
         progress=progress_printer(),
-        **wishes_of(args).options,
     )
     if args.json:
         print_json({"artifact": str(artifact.path), **artifact.manifest})
@@ -51,15 +32,6 @@ def run(args: argparse.Namespace) -> int:
             _print_module(module)
         print(f"wrote {artifact.path}")
     return 0
-
-
-def _labels(path: str | None) -> list[str] | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"labels file {path}: {error}") from error
 
 
 def _print_module(module: dict[str, Any]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .choice import add_choice_options, wishes_of
-from .common import MODEL_HELP, add_model_options, print_json, print_table
+from ..choose.options import Options, Wishes
+from .common import MODEL_HELP, print_json, print_table
+from .options import MODEL, add_options, given, one_batch, one_hardware
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,18 +18,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="choice",
         choices=("choice", "config", "trace", "ir", "cuda", "resources"),
     )
-    add_model_options(parser)
-    add_choice_options(parser)
+    add_options(parser, Options, only=MODEL)
+    add_options(parser, Wishes)
 
 
 def run(args: argparse.Namespace) -> int:
     from ..check import inspect
-    from ..conv import hardware_for
     from ..frontend import load_model
 
-    hardware = hardware_for(args.target, args.arch)
-    model = load_model(args.model, batch=args.batch, weights=args.weights)
-    layers, layout = inspect.choices_of(model, hardware, wishes_of(args))
+    options = given(args, Options)
+    hardware = one_hardware(options)
+    model = load_model(args.model, batch=one_batch(options), weights=options.weights)
+    layers, layout = inspect.choices_of(model, hardware, options)
     entries = inspect.describe(inspect.pick(layers, args.layer), hardware, args.what)
     if args.json:
         print_json(entries)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..choose.options import Options
 from ..errors import InputError, UnsupportedError
-from .common import MODEL_HELP, add_model_options, print_json, print_table
+from .common import MODEL_HELP, print_json, print_table
+from .options import MODEL, add_options, given, one_batch, one_hardware
 
 if TYPE_CHECKING:
     from ..gpu import Hardware
@@ -22,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help=f"{MODEL_HELP}; or convolutions, SPEC[:EPILOGUE], as `show` and tables write them",
     )
-    add_model_options(parser)
+    add_options(parser, Options, only=MODEL)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of tables")
     parser.add_argument(
         "--trials", type=int, default=64, help="configs measured per convolution (default 64)"
@@ -33,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..conv import hardware_for
     from ..measure import provenance
     from ..tuning.loop import Settings, tune
     from ..tuning.progress import Shown
@@ -41,9 +43,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.trials < 1 or args.per_batch < 1:
         raise InputError(f"--trials {args.trials}: a positive number is needed")
-    hardware = hardware_for(args.target, args.arch)
+    options = given(args, Options)
+    hardware = one_hardware(options)
     made = provenance.collect(hardware, mock=args.mock)
-    tasks = _tasks(args, hardware)
+    tasks = _tasks(args.subject, options, hardware)
     runner: Runner = MockRunner(args.mock_seconds) if args.mock else LocalRunner(hardware)
     out, settings = Path(args.out), Settings(args.trials, args.per_batch)
     try:
@@ -58,15 +61,16 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(o.best for o in outcomes) else 1
 
 
-def _tasks(args: argparse.Namespace, hardware: Hardware) -> list[Task]:
+def _tasks(subjects: Sequence[str], options: Options, hardware: Hardware) -> list[Task]:
     from ..choose.select import candidates
     from ..frontend import load_model
     from ..tuning.tasks import is_shape, model_tasks, shape_tasks
 
-    if len(args.subject) > 1 or is_shape(args.subject[0]):
-        tasks = shape_tasks(args.subject, args.batch)
+    batch = one_batch(options)
+    if len(subjects) > 1 or is_shape(subjects[0]):
+        tasks = shape_tasks(subjects, batch)
     else:
-        model = load_model(args.subject[0], batch=args.batch, weights=args.weights)
+        model = load_model(subjects[0], batch=batch, weights=options.weights)
         tasks = model_tasks(model, hardware)
     tunable = [
         task

@@ -7,10 +7,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..choose.options import Options
 from ..deploy.manifest import batches_of
 from ..errors import InputError
 from ..truth.tolerances import NETWORK_FLOOR
-from .common import add_model_options, print_json, print_table, progress_printer
+from .common import print_json, print_table, progress_printer
+from .options import MODEL, add_options, given
 
 if TYPE_CHECKING:
     from ..check.report import Report
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="ARTIFACT|MODEL")
-    add_model_options(parser, ranges=True)
-    parser.set_defaults(target=None)  # llvm, or the artifact's own
+    add_options(parser, Options, only=(*MODEL, "buckets"))
     parser.add_argument("--model", help="what a foreign artifact was compiled from")
     parser.add_argument("--layers", action="store_true", help="print every convolution")
 
@@ -31,31 +32,28 @@ def run(args: argparse.Namespace) -> int:
     from ..compiler import compile as compile_model
     from ..frontend import load_model
 
-    progress = progress_printer()
+    progress, options = progress_printer(), given(args, Options)
     with tempfile.TemporaryDirectory(prefix="tvm_winograd-") as folder:
         if Path(args.subject).is_dir():
             artifact = Artifact(args.subject)
             _check_options(args, artifact)
-            model = load_source(artifact, args.model, args.weights)
+            model = load_source(artifact, args.model, options.weights)
         else:
             if args.model:
                 raise InputError(f"there is no artifact {args.subject}; --model goes with one")
-            largest = args.batch[1] if isinstance(args.batch, tuple) else args.batch
-            model = load_model(args.subject, batch=largest, weights=args.weights)
+            batch = options.batch
+            largest = batch[1] if isinstance(batch, tuple) else batch
+            model = load_model(args.subject, batch=largest, weights=options.weights)
             artifact = compile_model(
                 model,
-                target=args.target or "llvm",
-                arch=args.arch,
                 output=Path(folder, "artifact"),
-                batch=args.batch,
-                buckets=args.buckets,
-                ptx=False,
+                options=options.but(ptx=False),
                 progress=progress,
             )
         if artifact.manifest["batch"] is None:
             reports = [verify(artifact, model, progress=progress)]
         else:
-            reports = verify_buckets(artifact, model, args.buckets, progress=progress)
+            reports = verify_buckets(artifact, model, options.buckets, progress=progress)
     good = all(report.ok for report in reports)
     if not args.json:
         for report in reports:
@@ -72,7 +70,7 @@ def _check_options(args: argparse.Namespace, artifact: Artifact) -> None:
     --buckets names those to verify."""
     manifest = artifact.manifest
     batches = batches_of(manifest)
-    if args.buckets and not batches:
+    if hasattr(args, "buckets") and not batches:
         raise InputError(f"--buckets: {args.subject} was compiled for one batch; leave it out")
     fixed = manifest["inputs"][0]["shape"][0]
     made = {
@@ -83,9 +81,9 @@ def _check_options(args: argparse.Namespace, artifact: Artifact) -> None:
         ),
     }
     for name, value in made.items():
-        if (given := getattr(args, name)) is not None and _text(given) != value:
+        if hasattr(args, name) and (asked := _text(getattr(args, name))) != value:
             raise InputError(
-                f"--{name} {_text(given)}, but {args.subject} was compiled for {name} {value}; "
+                f"--{name} {asked}, but {args.subject} was compiled for {name} {value}; "
                 "leave it out, or name the model instead of the artifact"
             )
 

@@ -98,52 +98,62 @@ class Artifact:
         return f"Artifact({str(self.path)!r}, target={self.manifest['target']}, modules={modules})"
 
 
+@dataclass(frozen=True)
+class Contents:
+    """What a manifest says beside its modules."""
+
+    target: str  # "llvm" or "cuda"
+    # {"name", "shape", "dtype"} of each, in the order of the call; of the largest batch
+    inputs: Sequence[Mapping[str, Any]]
+    outputs: Sequence[Mapping[str, Any]]
+    model: Mapping[str, Any] | str | None  # where it comes from; any JSON
+    batches: Batches | None = None  # what axis 0 of every input and output may be at run time
+    preprocess: Mapping[str, Any] | None = None  # how an image becomes the input; any JSON
+    labels: Sequence[str] | None = None  # class names
+    options: Mapping[str, Any] | None = None  # what was asked for: choose.options.Options
+
+    def as_dict(self) -> dict[str, Any]:
+        batches = self.batches
+        return {
+            "target": self.target,
+            "model": self.model,
+            "inputs": [_plain(t) for t in self.inputs],
+            "outputs": [_plain(t) for t in self.outputs],
+            "batch": {"min": batches.low, "max": batches.high} if batches else None,
+            "preprocess": self.preprocess,
+            "labels": LABELS if self.labels is not None else None,
+            "options": self.options,
+        }
+
+
 def write_artifact(
-    path: str | Path,
-    *,
-    target: str,
-    modules: Sequence[BuiltModule],
-    inputs: Sequence[Mapping[str, Any]],
-    outputs: Sequence[Mapping[str, Any]],
-    model: Mapping[str, Any] | str | None,
-    batches: Batches | None = None,
-    preprocess: Mapping[str, Any] | None = None,
-    labels: Sequence[str] | None = None,
+    path: str | Path, contents: Contents, modules: Sequence[BuiltModule]
 ) -> Artifact:
     """Writes an artifact folder, whole or not at all; an artifact already there is replaced.
 
     Args:
         path: the folder.
-        target: "llvm" or "cuda".
-        modules: one per architecture, and for each of `batches`.
-        inputs, outputs: {"name", "shape", "dtype"} of each, in the order of the call; of the
-            largest batch.
-        batches: what the batch, axis 0 of every input and output, may be at run time.
-        model, preprocess: source of the model, and how an image becomes the input; any JSON.
-        labels: class names.
+        contents: what the manifest says.
+        modules: one per architecture, and for each of the batches.
 
     Raises:
         ArtifactError: `path` holds something else or cannot be written, or the description is
             incomplete.
         BuildError: a module without machine code.
     """
-    path = Path(path)
+    path, labels = Path(path), contents.labels
     check_replaceable(path)
     names = [m.name for m in modules]
     if len(set(names)) != len(names):
         raise ArtifactError(f"modules {names}: every name may occur once")
+    if not modules:
+        raise ArtifactError("no module was asked for; name at least one architecture")
     described = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "target": target,
-        "model": model,
-        "inputs": [_plain(t) for t in inputs],
-        "outputs": [_plain(t) for t in outputs],
-        "batch": {"min": batches.low, "max": batches.high} if batches else None,
+        **contents.as_dict(),
         "versions": _versions(modules),
         "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "preprocess": preprocess,
-        "labels": LABELS if labels is not None else None,
     }
     try:
         with _folder_for(path) as folder:

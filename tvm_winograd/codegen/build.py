@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..gpu import Gpu, Hardware, make_target
 from ..ir.tvm_027 import HEXAGON_PASS, note_library
 from . import cp_async, held_loads
 from .cubin import device_blobs
-from .nvrtc import check_compiler, install_callback, requesting
+from .nvrtc import Request, check_compiler, install_callback, requesting
 from .plan import Plan, plan_network
 
 PIPELINES = ("relax", "tir")
@@ -101,6 +102,7 @@ def build(
     *,
     compiler: str = "nvrtc",
     ptx: bool = False,
+    cache: bool = True,
     pipeline: str = "relax",
     pass_config: Mapping[str, Any] | None = None,
 ) -> Any:
@@ -112,6 +114,7 @@ def build(
         hardware: `gpu.Gpu` or `gpu.Cpu`.
         compiler: of CUDA code, "nvrtc" or "nvcc".
         ptx: PTX of the architecture's level instead of machine code.
+        cache: take CUDA code that an earlier run compiled, and keep what this one does.
         pipeline: "relax" lowers Relax functions to the virtual machine; "tir" refuses them.
         pass_config: for the PassContext, e.g. {"tirx.use_async_copy": True}.
 
@@ -137,7 +140,8 @@ def build(
                 mod = plan_network(mod, make_target(hardware))
     config = dict(pass_config or {})
     if isinstance(hardware, Gpu):
-        return _compile_cuda(mod, hardware, compiler, ptx, config)
+        request = requesting(hardware.arch, ptx=ptx, compiler=compiler, cache=cache)
+        return _compile_cuda(mod, hardware, request, compiler, config)
     return _compile(mod, hardware, config)
 
 
@@ -181,9 +185,15 @@ def check_device_code(library: str | Path | bytes, *, cuda: bool, ptx: bool = Fa
         raise BuildError("the library was built for CUDA but holds no device code")
 
 
-def _compile_cuda(mod: Any, gpu: Gpu, compiler: str, ptx: bool, config: dict[str, Any]) -> Any:
+def _compile_cuda(
+    mod: Any,
+    gpu: Gpu,
+    requested: AbstractContextManager[Request],
+    compiler: str,
+    config: dict[str, Any],
+) -> Any:
     ensure_cuda_codegen(compiler)
-    with requesting(gpu.arch, ptx=ptx, compiler=compiler) as request:
+    with requested as request:
         try:
             return _compile(mod, gpu, config)
         except BuildError:

@@ -17,7 +17,8 @@ import tvm
 
 from tvm_winograd.schedules.base.product_time import stream_seconds
 
-from ..choose.wishes import LAYOUTS, Chooser, check_layout
+from ..choose.chooser import Chooser
+from ..choose.options import LAYOUTS
 from ..errors import UnsupportedError
 from ..gpu import Gpu, Hardware
 from ..ir.conv_spec import layer_names
@@ -46,13 +47,12 @@ def choose_layout(
     Args:
         mod, params: before group_convs. Inputs and outputs keep their shapes.
         choose: asked for every convolution in each layout.
-        wish: "auto", or one of LAYOUTS.
+        wish: "auto", or one of LAYOUTS (choose.options).
     Returns:
         The module, its parameters, and the decision; None where there is no convolution.
     Raises:
-        UnsupportedError: another wish, or one that the network cannot be brought to.
+        UnsupportedError: a wish that the network cannot be brought to.
     """
-    check_layout(wish)
     given = given_layout(mod)
     if given is None:
         return mod, params, None

@@ -15,8 +15,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..choose.chooser import Chooser
 from ..choose.select import Choice
-from ..choose.wishes import Chooser
 from ..ir.conv_spec import KERNEL_AXES, conv2d_spec, layer_names, weight_to_oihw
 from ..ir.rebuild import main_rewritten
 from ..shapes import ConvSpec, Epilogue

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tvm_winograd.choose.wishes import Wishes
+from tvm_winograd.choose.options import Options, Wishes
 from tvm_winograd.codegen.artifact import Artifact
 from tvm_winograd.compiler import compile as compile_model
 from tvm_winograd.deploy.runtime import Runner
@@ -86,15 +86,14 @@ def compile_into(
 ) -> None:
     """Compiles a subject for one architecture into `folder`/artifact."""
     on_gpu = hardware.kind == "cuda"
-    compile_model(
-        subject.load(),
+    options = Options(
+        **vars(wishes),
         target="cuda" if on_gpu else "llvm",
         arch=hardware.arch if on_gpu else None,
-        output=folder / _ARTIFACT,
         ptx=False,
         cuda_graph=graph,
-        **wishes.options,
     )
+    compile_model(subject.load(), output=folder / _ARTIFACT, options=options)
 
 
 def described(module: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tvm_winograd.choose.wishes import Wishes
+from tvm_winograd.choose.options import Wishes
 from tvm_winograd.gpu import Hardware
 from tvm_winograd.measure.builds import Build
 from tvm_winograd.measure.cuda_timing import CudaTimer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tvm_winograd.choose.wishes import Wishes
+from tvm_winograd.choose.options import Wishes
 from tvm_winograd.codegen import build
 from tvm_winograd.deploy.manifest import MANIFEST
 from tvm_winograd.errors import InputError, UnsupportedError
@@ -76,7 +76,7 @@ def bench_models(
         bench = Bench(timer, gpu, wishes, stock)
         chosen = pick(providers, bench, progress)
         built = compiled(subjects, chosen, Path(scratch), workers, progress)
-        text = wished(wishes)
+        text = " ".join(f"{name}={value}" for name, value in wishes.asked().items())
         session = Session(bench, made, *stores, text, profiled=profiled, progress=progress)
         return measure(subjects, chosen, built, session)
 
@@ -139,19 +139,3 @@ def compiled(
     if builds:
         progress(f"compiling {len(builds)} networks, {min(jobs, len(builds))} at a time")
     return build_all(builds, scratch, jobs, progress)
-
-
-def wished(wishes: Wishes) -> str:
-    """What was asked of our compiler, as text; empty if nothing was."""
-    limits = wishes.limits
-    asked = {
-        "algorithm": wishes.algorithm if wishes.algorithm != "auto" else "",
-        "algorithms": "" if limits.algorithms == ("auto",) else ",".join(limits.algorithms),
-        "max-error": "" if limits.max_error is None else f"{limits.max_error:g}",
-        "workspace-limit": "" if limits.workspace is None else str(limits.workspace),
-        "deterministic": "yes" if limits.deterministic else "",
-        "layout": wishes.layout if wishes.layout != "auto" else "",
-        "use": ",".join(f"{layer}={algorithm}" for layer, algorithm in wishes.layers.items()),
-        "logs": "" if wishes.logs is None else Path(wishes.logs).name,
-    }
-    return " ".join(f"{name}={text}" for name, text in asked.items() if text)

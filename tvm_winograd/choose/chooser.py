@@ -1,10 +1,9 @@
-"""What a user asks of all convolutions of a network, and the function that obeys."""
+"""The function that chooses the kernels of a network as its user wishes."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,43 +11,10 @@ from ..errors import UnsupportedError
 from ..gpu import Hardware
 from ..shapes import ConvSpec, Epilogue
 from ..tables import lookup as logs
-from .select import NO_LIMITS, Choice, Limits, choose, kernels_of
+from .options import Wishes
+from .select import Choice, choose, kernels_of
 
 Chooser = Callable[[str, ConvSpec, Epilogue], Choice]
-LAYOUTS = ("NCHW", "NHWC")  # that a network may have inside
-
-
-def check_layout(wish: str) -> None:
-    """Raises:
-    UnsupportedError: neither "auto" nor of LAYOUTS.
-    """
-    if wish not in ("auto", *LAYOUTS):
-        raise UnsupportedError(f"layout={wish!r}: there are auto, {', '.join(LAYOUTS)}")
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """How the kernels of a network are to be chosen."""
-
-    logs: str | Path | None = None  # a folder of tables, looked at before the shipped ones
-    algorithm: str = "auto"  # where it applies; the other convolutions are chosen as for "auto"
-    limits: Limits = NO_LIMITS  # hold for every convolution
-    layers: Mapping[str, str] = field(default_factory=dict)  # layer -> its algorithm, or an error
-    configs: Mapping[str, Any] = field(default_factory=dict)  # layer -> its kernel's config
-    layout: str = "auto"  # of all maps; else "NCHW" or "NHWC"
-
-    def __post_init__(self) -> None:
-        check_layout(self.layout)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """As arguments of `compile`."""
-        return dict(vars(self))
-
-    @property
-    def names(self) -> set[str]:
-        """The layers that are named."""
-        return {*self.layers, *self.configs}
 
 
 def make_chooser(
