@@ -77,7 +77,7 @@ class Case:
         self.inputs = [t if t.dim() == 1 else t.to(kind) for t in draw]  # a bias stays float32
         self.peer = torch_function(name) if spec is None else torch_conv(spec)
         self.want = self.peer(*(t.double() for t in self.inputs))
-        self.limit = TOLERANCES["float32" if spec is None else spec.out_dtype, "direct"]
+        self.limit = TOLERANCES["float32" if spec is None else spec.out_dtype, "direct", "fma"]
 
     def ours(self, job: Job, library: Path, detail: str, provider: str) -> Row:
         import torch

@@ -37,6 +37,7 @@ def compile(
     batch: int | tuple[int, int] | None = None,
     buckets: Sequence[int] | None = None,
     dtype: str = "float32",
+    math: str | None = None,
     weights: str | Path | None = None,
     seed: int = 0,
     logs: str | Path | None = None,
@@ -61,6 +62,8 @@ def compile(
         output: the folder to write; a new temporary one if not given.
         batch: images per run (default: the model's, or 1); (1, 32) for any from 1 to 32.
         buckets: of such a range the sizes to compile for (see `batches.make_batches`).
+        math: what float32 products may be computed with, of precision.WISHES; by default what
+            `limits` says: anything as exact as float32.
         weights: .safetensors or .npz for a built-in; else seeded random, calibrated.
         logs: a folder of tuning tables, looked at before the shipped ones.
         algorithm: for every convolution that it applies to; the others are chosen as for "auto".
@@ -79,6 +82,7 @@ def compile(
         TvmWinogradError: a model, option, target or toolchain that does not fit.
     """
     hardware = _hardware(target, arch)
+    limits = limits if math is None else replace(limits, math=math)
     wishes = Wishes(logs, algorithm, limits, layers or {}, configs or {}, layout)
     if dtype not in DTYPES:
         raise UnsupportedError(f"dtype={dtype!r}: only {', '.join(DTYPES)} exists for now")

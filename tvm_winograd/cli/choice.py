@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
+from .. import precision
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
     text = "of one convolution, beside its arguments: e.g. 0 or 64M"
     add("--workspace-limit", metavar="BYTES", help=text)
     add("--deterministic", action="store_true", help="two runs must give the same bits")
+    add_math_option(parser)
+
+
+def add_math_option(parser: argparse.ArgumentParser, default: str | None = "float32") -> None:
+    """--math"""
+    text = (
+        "what products of float32 may be computed with (default float32: fma and fp16x3, both as "
+        "exact as float32); fma: that alone; tf32: TF32 as well, of which there is no kernel yet"
+    )
+    parser.add_argument("--math", default=default, choices=tuple(precision.WISHES), help=text)
 
 
 def wishes_of(args: argparse.Namespace) -> Wishes:
@@ -43,6 +54,7 @@ def wishes_of(args: argparse.Namespace) -> Wishes:
         max_error=args.max_error,
         workspace=None if args.workspace_limit is None else parse_bytes(args.workspace_limit),
         deterministic=args.deterministic,
+        math=args.math,
     )
     layers = dict(map(_layer, args.use))
     return Wishes(args.logs, args.algorithm, limits, layers, layout=args.layout)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, UnsupportedError
+from .choice import add_math_option
 from .common import MODEL_HELP, add_model_options, print_json, print_table
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials", type=int, default=64, help="configs measured per convolution (default 64)"
     )
+    add_math_option(parser)
     parser.add_argument("--per-batch", type=int, default=16, help=argparse.SUPPRESS)
     parser.add_argument("--mock", action="store_true", help="made-up times, no device: for tests")
     parser.add_argument("--mock-seconds", type=float, default=0.0, help=argparse.SUPPRESS)
@@ -45,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     made = provenance.collect(hardware, mock=args.mock)
     tasks = _tasks(args, hardware)
     runner: Runner = MockRunner(args.mock_seconds) if args.mock else LocalRunner(hardware)
-    out, settings = Path(args.out), Settings(args.trials, args.per_batch)
+    out, settings = Path(args.out), Settings(args.trials, args.per_batch, args.math)
     try:
         with Shown() as watcher:
             outcomes = tune(tasks, hardware, runner, made, out, settings, watcher)
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tasks(args: argparse.Namespace, hardware: Hardware) -> list[Task]:
-    from ..choose.select import candidates
+    from ..choose.select import Limits, candidates
     from ..frontend import load_model
     from ..tuning.tasks import is_shape, model_tasks, shape_tasks
 
@@ -68,10 +70,11 @@ def _tasks(args: argparse.Namespace, hardware: Hardware) -> list[Task]:
     else:
         model = load_model(args.subject[0], batch=args.batch, weights=args.weights)
         tasks = model_tasks(model, hardware)
+    limits = Limits(math=args.math)
     tunable = [
         task
         for task in tasks
-        if any(k.schedule for k in candidates(task.spec, task.epilogue, hardware)[0])
+        if any(k.schedule for k in candidates(task.spec, task.epilogue, hardware, limits=limits)[0])
     ]
     if not tunable:
         raise UnsupportedError(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..deploy.manifest import batches_of
 from ..errors import InputError
 from ..truth.tolerances import NETWORK_FLOOR
+from .choice import add_math_option
 from .common import add_model_options, print_json, print_table, progress_printer
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="ARTIFACT|MODEL")
     add_model_options(parser, ranges=True)
     parser.set_defaults(target=None)  # llvm, or the artifact's own
+    add_math_option(parser, default=None)
     parser.add_argument("--model", help="what a foreign artifact was compiled from")
     parser.add_argument("--layers", action="store_true", help="print every convolution")
 
@@ -46,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
                 model,
                 target=args.target or "llvm",
                 arch=args.arch,
+                math=args.math,
                 output=Path(folder, "artifact"),
                 batch=args.batch,
                 buckets=args.buckets,
@@ -70,6 +73,11 @@ def run(args: argparse.Namespace) -> int:
 def _check_options(args: argparse.Namespace, artifact: Artifact) -> None:
     """--target, --arch and --batch are for models; of an artifact they may only repeat its own.
     --buckets names those to verify."""
+    if args.math:
+        raise InputError(
+            f"--math goes with a model: {args.subject} is compiled already, and `math` stands "
+            "at each layer of its manifest"
+        )
     manifest = artifact.manifest
     batches = batches_of(manifest)
     if args.buckets and not batches:

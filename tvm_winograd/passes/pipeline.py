@@ -73,7 +73,7 @@ def lower(
     dump("folded", mod)
     mod, params, decided = choose_layout(mod, params, hardware, estimate or choose, layout)
     dump("layout", mod)
-    mod = group_convs(mod)
+    mod = group_convs(mod, params)
     dump("grouped", mod)
     mod, params, layers = lower_convs(mod, params, choose)
     mod = name_variables(mod)
@@ -107,7 +107,7 @@ def choose_layers(
     nothing is scheduled. Arguments as of `lower`."""
     mod, params, _ = _fold(mod, params)
     mod, params, decided = choose_layout(mod, params, hardware, estimate or choose, layout)
-    return lower_convs(group_convs(mod), params, choose)[2], decided
+    return lower_convs(group_convs(mod, params), params, choose)[2], decided
 
 
 def network_in(mod: tvm.IRModule, params: Params, layout: str) -> tuple[tvm.IRModule, Params]:
