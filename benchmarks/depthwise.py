@@ -38,12 +38,12 @@ from depthwise_cases import (
     torch_conv,
     torch_function,
 )
-from tvm_winograd.schedules.base.kernel import config_dict
 
 from tvm_winograd import ConvSpec
 from tvm_winograd.cli.common import print_table
 from tvm_winograd.gpu import Gpu
 from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
+from tvm_winograd.schedules.base.kernel import config_dict
 from tvm_winograd.truth.tolerances import TOLERANCES
 
 BRIEF = Plan(warmup_ms=10.0, total_ms=40.0)  # for one of many candidates, and what is slow
@@ -77,7 +77,7 @@ class Case:
         self.inputs = [t if t.dim() == 1 else t.to(kind) for t in draw]  # a bias stays float32
         self.peer = torch_function(name) if spec is None else torch_conv(spec)
         self.want = self.peer(*(t.double() for t in self.inputs))
-        self.limit = TOLERANCES["float32" if spec is None else spec.out_dtype, "direct"]
+        self.limit = TOLERANCES["float32" if spec is None else spec.out_dtype, "direct", "fma"]
 
     def ours(self, job: Job, library: Path, detail: str, provider: str) -> Row:
         import torch

@@ -126,8 +126,7 @@ class Layer:
         padding = self.spec.padding[0]  # these layers are padded alike on all sides
         y = torch.nn.functional.conv2d(x, w, bias, self.spec.stride, padding)
         y = y if residual is None else y + residual
-        y = torch.relu(y) if self.epilogue.relu else y
-        return torch.nn.functional.relu6(y) if self.epilogue.relu6 else y
+        return self.epilogue.applied.torch(y) if self.epilogue.applied else y
 
     def ours(self, choice: Choice, library: Path, provider: str) -> Row:
         import torch

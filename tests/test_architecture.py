@@ -15,6 +15,8 @@ PACKAGE = "tvm_winograd"
 ROOMS = [
     "errors",
     "transforms",
+    "precision",
+    "activation",
     "shapes",
     "gpu",
     "deploy",

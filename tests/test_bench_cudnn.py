@@ -107,7 +107,7 @@ def test_refusals_and_failures():
     lopsided = ConvSpec(n=1, c=8, h=8, w=8, k=8, padding=(0, 0, 1, 1))
     with pytest.raises(UnsupportedError, match="both sides"), ExitStack() as made:
         ForwardConv(Cudnn(FakeCudnn()), made, 0, lopsided, FULL)
-    with pytest.raises(UnsupportedError, match="not ReLU6"), ExitStack() as made:
+    with pytest.raises(UnsupportedError, match="not relu6"), ExitStack() as made:
         ForwardConv(Cudnn(FakeCudnn()), made, 0, SPEC, Epilogue(relu6=True))
 
 

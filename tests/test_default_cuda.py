@@ -25,7 +25,7 @@ from tvm_winograd.truth.evaluate import evaluate
 from tvm_winograd.truth.tolerances import TOLERANCES
 
 SM90 = gpu_for("sm_90")
-LIMIT = TOLERANCES["float32", "direct"]
+LIMIT = TOLERANCES["float32", "direct", "fma"]
 Body = Callable[..., Any]
 
 

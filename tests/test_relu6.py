@@ -63,9 +63,9 @@ def test_no_clip_is_left_to_itself(mobilenet, hardware) -> None:
 def test_verified_where_the_maps_exceed_6(mobilenet, tmp_path, monkeypatch) -> None:
     peaks, bare = {}, verify.bare_convolution
 
-    def recorded(runner, layer, data, w, peak):
-        peaks[layer["name"]] = peak
-        return bare(runner, layer, data, w, peak)
+    def recorded(runner, layer, data, w, want):
+        peaks[layer["name"]] = float(np.abs(want).max())
+        return bare(runner, layer, data, w, want)
 
     monkeypatch.setattr(verify, "bare_convolution", recorded)
     artifact = tvm_winograd.compile(mobilenet, output=tmp_path / "a")
@@ -92,7 +92,7 @@ def test_the_bare_convolution_of_a_function(loudness, epilogue) -> None:
     runner = SimpleNamespace(params={"layer.packed.x": w}, call_function=deployed)
     layer = {"name": "layer", "function": "f", "spec": spec.key(), "epilogue": epilogue}
     want = reference.conv2d(spec, x, w, "float32")
-    got = verify.bare_convolution(runner, layer, x, w, float(np.abs(want).max()))
+    got = verify.bare_convolution(runner, layer, x, w, want)
     np.testing.assert_array_equal(got, want)
 
 

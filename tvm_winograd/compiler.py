@@ -38,15 +38,15 @@ def compile(
 ) -> Artifact:
     """Compile a network into an artifact: one module per architecture, parameters, manifest.
 
-        Args:
-            model: a built-in name, an .onnx or .pt2 file, an ExportedProgram, or a frontend.Model.
-            output: the folder to write; a new temporary one if not given.
-            options: what is asked for; `asked` changes its fields:
-    {options}
-            progress: called with one line per step.  dump: called with (phase, IRModule).
-        Raises:
-            TvmWinogradError: a model, option, target or toolchain that does not fit.
-            TypeError: a keyword that is no option.
+    Args:
+        model: a built-in name, an .onnx or .pt2 file, an ExportedProgram, or a frontend.Model.
+        output: the folder to write; a new temporary one if not given.
+        options: what is asked for; `asked` changes its fields, which are
+            {options}
+        progress: called with one line per step.  dump: called with (phase, IRModule).
+    Raises:
+        TvmWinogradError: a model, option, target or toolchain that does not fit.
+        TypeError: a keyword that is no option.
     """
     options = options.but(**asked)
     hardware = _hardware(options)

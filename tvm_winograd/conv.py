@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from .choose.select import Choice, choose
+from .choose.select import Choice, Limits, choose
 from .codegen import build as builder
 from .codegen.nvrtc import last_compilation
 from .errors import InputError, SpecError, UnsupportedError
@@ -44,14 +44,19 @@ def conv2d(
     relu: bool = False,
     *,
     relu6: bool = False,
+    activation: str | None = None,
+    math: str = "float32",
     compiler: str = "nvrtc",
     rows: Sequence[logs.Row] = (),
 ) -> CompiledConv:
-    """Compile one convolution with its epilogue (relu or relu6, not both).
+    """Compile one convolution with its epilogue.
 
     Args:
         spec: the convolution.  target: "llvm" (this CPU) or "cuda".  arch: e.g. "sm_90".
         algorithm: one of select.ALGORITHMS.  config: of the chosen kernel, else logs or default.
+        activation: of the table in activation.py, e.g. "silu" or "leaky_relu(0.1)"; relu and relu6
+            are short for two of them.
+        math: what float32 products may be computed with, of precision.WISHES.
         rows: tuning results to choose from.
     Raises:
         UnsupportedError: the algorithm or config cannot compute this convolution there.
@@ -60,8 +65,10 @@ def conv2d(
         raise SpecError(
             f"spec is a {type(spec).__name__}: a ConvSpec is needed (or from_key(text))"
         )
-    hardware, epilogue = hardware_for(target, arch), Epilogue(bias, residual, relu, relu6)
-    choice = choose(spec, epilogue, hardware, algorithm=algorithm, config=config, rows=rows)
+    hardware = hardware_for(target, arch)
+    epilogue = Epilogue(bias, residual, relu, relu6, activation=activation)
+    asked: dict[str, Any] = {"algorithm": algorithm, "config": config, "limits": Limits(math=math)}
+    choice = choose(spec, epilogue, hardware, rows=rows, **asked)
     return CompiledConv(spec, epilogue, hardware, choice, compiler)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import re
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
+from .activation import Applied, parse
 from .errors import SpecError
 
 LAYOUTS = ("NCHW", "NHWC", "CHWN")
@@ -168,36 +169,79 @@ def _integer(name: str, value: Any) -> int:
         ) from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Epilogue:
-    """What is fused into the store, in this order: + bias(k), + residual(output shape), ReLU(6).
+    """What is fused into the store, in this order: + bias(k), + residual(output shape), activation.
 
-    ReLU is max(v, 0), ReLU6 min(max(v, 0), 6).
+    `activation` is text of activation.py's table, e.g. `silu` or `leaky_relu(0.1)`, in the
+    spelling of `activation.Applied.text`.
 
     Raises:
-        SpecError: at construction, for both.
+        SpecError: at construction, for an unknown activation, or for two of them.
     """
 
     bias: bool = False
     residual: bool = False
-    relu: bool = False
-    relu6: bool = False
+    activation: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.relu and self.relu6:
-            raise SpecError("an epilogue ends in relu or in relu6, not in both: drop one of them")
+    def __init__(
+        self,
+        bias: bool = False,
+        residual: bool = False,
+        relu: bool = False,
+        relu6: bool = False,
+        *,
+        activation: str | None = None,
+    ) -> None:
+        """`relu` and `relu6` are short for activation="relu" and activation="relu6"."""
+        named = ["relu"] * bool(relu) + ["relu6"] * bool(relu6)
+        if activation is not None:
+            named.append(parse(activation).text)
+        if len(set(named)) > 1:
+            raise SpecError(
+                f"an epilogue ends in one activation, not in both {' and '.join(named)}: drop one"
+            )
+        object.__setattr__(self, "bias", bool(bias))
+        object.__setattr__(self, "residual", bool(residual))
+        object.__setattr__(self, "activation", named[0] if named else None)
+
+    @property
+    def relu(self) -> bool:
+        """Whether it ends in max(v, 0)."""
+        return self.activation == "relu"
+
+    @property
+    def relu6(self) -> bool:
+        """Whether it ends in min(max(v, 0), 6)."""
+        return self.activation == "relu6"
+
+    @property
+    def applied(self) -> Applied | None:
+        """The activation."""
+        return parse(self.activation) if self.activation else None
+
+    def unfit(self, spec: ConvSpec) -> str | None:
+        """None, or the reason why it cannot stand behind a convolution."""
+        applied = self.applied
+        if spec.acc != "float32" and applied and not applied.activation.integers:
+            return f"{self.activation} is of floating values; {spec.dtype} gives {spec.out_dtype}"
+        return None
 
     def key(self) -> str:
         """Stable text, e.g. `bias+residual+relu`, or `none`."""
-        names = [f.name for f, on in zip(fields(self), astuple(self), strict=True) if on]
-        return "+".join(names) or "none"
+        names = ["bias"] * self.bias + ["residual"] * self.residual
+        return "+".join(names + [self.activation] * bool(self.activation)) or "none"  # type: ignore[list-item]
 
     @classmethod
     def from_key(cls, key: str) -> Epilogue:
         """The inverse of `key`."""
         names = [] if key == "none" else key.split("+")
-        if not set(names) <= {f.name for f in fields(cls)}:
+        known = [name for name in ("bias", "residual") if name in names]
+        rest = [name for name in names if name not in known]
+        if len(rest) > 1:
             raise SpecError(
-                f"epilogue {key!r}: parts are bias, residual, relu or relu6, joined by '+'"
+                f"epilogue {key!r}: it ends in one activation, not in both {' and '.join(rest)}; "
+                "parts are bias, residual and an activation, joined by '+'"
             )
-        return cls(**{name: True for name in names})
+        flags = {name: True for name in known}
+        return cls(**flags, activation=rest[0] if rest else None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tvm_winograd import precision
 from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
@@ -44,9 +45,15 @@ class Kernel:
     workspace: Callable[[Any, ConvSpec], int] = lambda config, spec: 0
     # False if two runs may differ in their last bits
     deterministic: bool = True
+    # of precision.NAMES: how products of floating values are computed
+    math: str = "fma"
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r})"  # not its fourteen functions
+
+    def math_of(self, spec: ConvSpec) -> str:
+        """How it computes the products of a convolution: a name of precision.NAMES."""
+        return self.math if spec.acc == "float32" else precision.plain(spec.dtype)
 
     def make_config(self, values: dict[str, Any]) -> Any:
         """The config described by a dict (of a log or a file).

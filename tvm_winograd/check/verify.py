@@ -1,13 +1,12 @@
 """Is an artifact right? Each convolution alone, and the network, against float64.
 
 The functions of the artifact itself are called, one by one, on the input that each layer really
-gets. With bias and residual zero, f(x) - f(-x) undoes a fused ReLU exactly, so the error is that
-of the bare convolution; a fused ReLU6 is a ReLU for x scaled by a power of two, which is exact.
+gets. Bias and residual are zero, and the activation is undone as its entry in activation.py says
+(of a ReLU: f(x) - f(-x), exactly), so the error is that of the bare convolution.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from tvm_winograd.schedules import KERNELS
 
+from ..activation import Deployed
 from ..codegen.artifact import Artifact
 from ..deploy.batch_runner import BatchRunner
 from ..deploy.runtime import Runner
@@ -28,7 +28,6 @@ from ..truth.evaluate import Conv, evaluate
 from ..truth.tolerances import network_ratio, tolerance
 from .report import LayerResult, Report
 
-_UNCLIPPED = 4.0  # below the 6 at which ReLU6 clips, even where a result errs by half
 _SEED = 20_261  # of the verification input; not a calibration seed anyone would choose
 
 
@@ -119,7 +118,8 @@ def _verify(
     outputs = _outputs(runner, inputs)
     padding = _padding_unseen(runner, inputs, outputs) if runner.module["batch"] else None
     limit = network_ratio(
-        (ConvSpec.from_key(layer["spec"]), layer["algorithm"]) for layer in runner.module["layers"]
+        (ConvSpec.from_key(layer["spec"]), layer["algorithm"], layer.get("math"))
+        for layer in runner.module["layers"]
     )
     errors = _worst(outputs, want), peer, _worst(theirs, want)
     imported = _imported(model, inputs, want, progress)
@@ -212,23 +212,23 @@ def _check_layers(
         progress(f"layer {name}")
         data = x.astype(spec.dtype)
         want = truth(spec, data, w)
-        got = bare_convolution(runner, entry, data, w, float(np.abs(want).max()))
+        got = bare_convolution(runner, entry, data, w, want)
         error = reference.relative_error(got, want)
-        algorithm = entry["algorithm"]
-        results.append(LayerResult(name, algorithm, error, tolerance(spec, algorithm)))
+        algorithm, math = entry["algorithm"], entry.get("math")  # old artifacts have none
+        results.append(LayerResult(name, algorithm, error, tolerance(spec, algorithm, math)))
 
     evaluate(mod, params, inputs, conv=truth, on_conv=on_conv)
     return results
 
 
 def bare_convolution(
-    runner: Any, layer: dict[str, Any], data: np.ndarray, w: np.ndarray, peak: float
+    runner: Any, layer: dict[str, Any], data: np.ndarray, w: np.ndarray, want: np.ndarray
 ) -> np.ndarray:
-    """The layer's function as deployed, its epilogue undone: no bias, no residual, no ReLU(6).
+    """The layer's function as deployed, its epilogue undone: no bias, residual or activation.
 
     Args:
         w: its weights, used only where the network computes them (no packed ones are deployed).
-        peak: the largest magnitude of the right result.
+        want: the right result in float64.
     """
     spec, epilogue = ConvSpec.from_key(layer["spec"]), Epilogue.from_key(layer["epilogue"])
     prefix = f"{layer['name']}.packed."
@@ -242,16 +242,10 @@ def bare_convolution(
             layer["function"], [x, packed, *rest], spec.output_shape, spec.out_dtype
         )
 
-    if not (epilogue.relu or epilogue.relu6):
+    if epilogue.applied is None:
         return call(data)
-    scale = data.dtype.type(_below(_UNCLIPPED, peak) if epilogue.relu6 else 1)
-    return (call(data * scale) - call(-data * scale)) / scale
-
-
-def _below(limit: float, peak: float) -> float:
-    """The largest power of two, at most 1, by which `peak` comes below `limit`."""
-    _, exponent = math.frexp(peak / limit)
-    return math.ldexp(1.0, -max(exponent, 0))
+    scaled = Deployed(lambda scale: call(data * data.dtype.type(scale)), want)
+    return epilogue.applied.undo(scaled)
 
 
 def _pack(spec: ConvSpec, layer: dict[str, Any], w: np.ndarray) -> np.ndarray:

@@ -276,13 +276,13 @@ def document(function: Callable[..., Any], record: type[Asked]) -> None:
     for known in dataclasses.fields(record):  # type: ignore[arg-type]
         inner = known.metadata.get("inner")
         text = f"a {inner.__name__}" if inner else known.metadata["text"]
-        lines.append(f"            {known.name}: {text}.")
+        lines.append(f"{known.name}: {text}.")
         default = known.default
         if known.default_factory is not dataclasses.MISSING:
             default = known.default_factory()
         keyword = inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(known.name, keyword, default=default))
-    function.__doc__ = (function.__doc__ or "").replace("{options}", "\n".join(lines))
+    function.__doc__ = (function.__doc__ or "").replace("{options}", "\n            ".join(lines))
     signature = inspect.signature(function)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     function.__signature__ = signature.replace(parameters=[*own, *parameters])  # type: ignore

@@ -14,6 +14,7 @@ from typing import Any
 from tvm_winograd.schedules import KERNELS
 from tvm_winograd.schedules.base.kernel import Kernel, config_dict, mistyped
 
+from .. import precision
 from ..errors import UnsupportedError
 from ..gpu import Cpu, Hardware
 from ..shapes import ConvSpec, Epilogue
@@ -49,7 +50,10 @@ def forbidden(limits: Limits, kernel: Kernel, spec: ConvSpec) -> str | None:
     """None, or why limits allow no config of a kernel."""
     if not any(_matches(kernel, name) for name in limits.algorithms):
         return f"{kernel.algorithm} is none of the allowed {', '.join(limits.algorithms)}"
-    limit = tolerance(spec, kernel.algorithm)
+    math, may = kernel.math_of(spec), precision.allowed(limits.math, spec.dtype)
+    if math not in may:
+        return f"{kernel.name} computes with {math}; math {limits.math} allows {', '.join(may)}"
+    limit = tolerance(spec, kernel.algorithm, math)
     if limits.max_error is not None and limit > limits.max_error:
         return f"{kernel.algorithm} may err by {limit:.0e}; {limits.max_error:.0e} is allowed"
     if limits.deterministic and not kernel.deterministic:
@@ -76,7 +80,11 @@ def candidates(
     """
     asked = kernels_of(algorithm, hardware)
     reasons = {
-        k.name: k.supports(spec, epilogue, hardware) or forbidden(limits, k, spec) for k in asked
+        k.name: epilogue.unfit(spec)
+        or k.supports(spec, epilogue, hardware)
+        or precision.missing(k.math_of(spec), hardware.arch)
+        or forbidden(limits, k, spec)
+        for k in asked
     }
     refused = {name: why for name, why in reasons.items() if why is not None}
     return [k for k in asked if k.name not in refused], refused
@@ -120,6 +128,7 @@ def choose(
         why = "; ".join(sorted(set(refused.values())))
         raise UnsupportedError(f"{algorithm} cannot compute {spec.key()}: {why}")
     if config is not None:
+        _check_refused(config, kernels, refused, spec)
         return _explicit(kernels, config, spec, hardware, limits)
     rows = [row for row in rows if not row.wrong]
     found = _logged(kernels, spec, epilogue, hardware, rows, gpu_name, limits)
@@ -132,6 +141,20 @@ def _matches(kernel: Kernel, algorithm: str) -> bool:
     if algorithm == "auto":
         return True
     return kernel.algorithm == algorithm or kernel.algorithm.startswith(algorithm + "-")
+
+
+def _check_refused(
+    config: Any, kernels: list[Kernel], refused: dict[str, str], spec: ConvSpec
+) -> None:
+    """Raises:
+    UnsupportedError: a config that only refused kernels take; the message says why they are.
+    """
+    if any(isinstance(config, kernel.config) for kernel in kernels):
+        return
+    theirs = [k.name for k in KERNELS if k.name in refused and isinstance(config, k.config)]
+    if theirs:
+        why = "; ".join(dict.fromkeys(refused[name] for name in theirs))
+        raise UnsupportedError(f"config {config!r} of {theirs[0]} on {spec.key()}: {why}")
 
 
 def _explicit(
@@ -168,13 +191,15 @@ def _logged(
     by_name = {k.name: k for k in kernels}
     if isinstance(hardware, Cpu):
         rows, gpu_name = [r for r in rows if r.gpu == hardware.cpu], hardware.cpu
-    rows = [r for r in rows if r.arch == hardware.arch and r.kernel in by_name]
-    for row in logs.lookup(rows, spec, epilogue, gpu_name):
+    maths = {name: kernel.math_of(spec) for name, kernel in by_name.items()}
+    rows = [r for r in rows if r.arch == hardware.arch and maths.get(r.kernel) == r.math]
+    may = precision.allowed(limits.math, spec.dtype)
+    for row in logs.lookup(rows, spec, epilogue, gpu_name, may):
         if (config := _usable(by_name[row.kernel], row, spec, hardware, limits)) is not None:
             moved = "" if row.origin == "measured" else ", measured with another epilogue"
             reason = f"{row.us:.1f} us on {row.gpu} ({row.file}){moved}"
             return Choice(by_name[row.kernel], config, "log", reason)
-    for row in logs.lookup_nearest(rows, spec, epilogue, gpu_name):
+    for row in logs.lookup_nearest(rows, spec, epilogue, gpu_name, may):
         if (config := _usable(by_name[row.kernel], row, spec, hardware, limits)) is not None:
             reason = (
                 f"best at batch {logs.spec_of(row.spec).n}, epilogue {row.epilogue}, "

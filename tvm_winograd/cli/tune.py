@@ -25,11 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help=f"{MODEL_HELP}; or convolutions, SPEC[:EPILOGUE], as `show` and tables write them",
     )
-    add_options(parser, Options, only=MODEL)
+    add_options(parser, Options, only=(*MODEL, "math"))
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of tables")
     parser.add_argument(
         "--trials", type=int, default=64, help="configs measured per convolution (default 64)"
     )
+    add_math_option(parser)
     parser.add_argument("--per-batch", type=int, default=16, help=argparse.SUPPRESS)
     parser.add_argument("--mock", action="store_true", help="made-up times, no device: for tests")
     parser.add_argument("--mock-seconds", type=float, default=0.0, help=argparse.SUPPRESS)
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     made = provenance.collect(hardware, mock=args.mock)
     tasks = _tasks(args.subject, options, hardware)
     runner: Runner = MockRunner(args.mock_seconds) if args.mock else LocalRunner(hardware)
-    out, settings = Path(args.out), Settings(args.trials, args.per_batch)
+    out, settings = Path(args.out), Settings(args.trials, args.per_batch, options.limits.math)
     try:
         with Shown() as watcher:
             outcomes = tune(tasks, hardware, runner, made, out, settings, watcher)
@@ -75,7 +76,10 @@ def _tasks(subjects: Sequence[str], options: Options, hardware: Hardware) -> lis
     tunable = [
         task
         for task in tasks
-        if any(k.schedule for k in candidates(task.spec, task.epilogue, hardware)[0])
+        if any(
+            k.schedule
+            for k in candidates(task.spec, task.epilogue, hardware, limits=options.limits)[0]
+        )
     ]
     if not tunable:
         raise UnsupportedError(

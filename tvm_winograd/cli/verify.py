@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="ARTIFACT|MODEL")
-    add_options(parser, Options, only=(*MODEL, "buckets"))
+    add_options(parser, Options, only=(*MODEL, "buckets", "math"))
     parser.add_argument("--model", help="what a foreign artifact was compiled from")
     parser.add_argument("--layers", action="store_true", help="print every convolution")
 
@@ -68,6 +68,11 @@ def run(args: argparse.Namespace) -> int:
 def _check_options(args: argparse.Namespace, artifact: Artifact) -> None:
     """--target, --arch and --batch are for models; of an artifact they may only repeat its own.
     --buckets names those to verify."""
+    if hasattr(args, "math"):
+        raise InputError(
+            f"--math goes with a model: {args.subject} is compiled already, and `math` stands "
+            "at each layer of its manifest"
+        )
     manifest = artifact.manifest
     batches = batches_of(manifest)
     if hasattr(args, "buckets") and not batches:

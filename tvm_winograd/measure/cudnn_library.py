@@ -102,13 +102,15 @@ class ForwardConv:
         self, cudnn: Cudnn, made: ExitStack, stream: int, spec: ConvSpec, epilogue: Epilogue
     ) -> None:
         """Raises:
-        UnsupportedError: padding that differs from side to side, ReLU6.
+        UnsupportedError: padding that differs from side to side, an activation but ReLU.
         """
         top, left, bottom, right = spec.padding
         if (top, left) != (bottom, right):
             raise UnsupportedError(f"cuDNN pads both sides alike, this is {spec.padding}")
-        if epilogue.relu6:
-            raise UnsupportedError("cuDNN's fused convolution has ReLU or nothing, not ReLU6")
+        if epilogue.activation not in (None, "relu"):
+            raise UnsupportedError(
+                f"cuDNN's fused convolution has ReLU or nothing, not {epilogue.activation}"
+            )
         self._cudnn, self._epilogue = cudnn, epilogue
         self._handle = cudnn.create(made, "")
         cudnn("SetStream", self._handle, ctypes.c_void_p(stream))

@@ -111,7 +111,7 @@ def _fastest(
 
 def _conv_seconds(mod: tvm.IRModule, params: Params, gpu: Gpu, choose: Chooser) -> float:
     """Estimated time of all convolutions; where a kernel has no estimate, that of its bytes."""
-    groups, names = find_groups(mod["main"]), param_names(mod["main"], params)
+    groups, names = find_groups(mod["main"], params), param_names(mod["main"], params)
     layers = layer_names([names.get(group.conv.args[1], "") for group in groups])
     total = 0.0
     for name, group in zip(layers, groups, strict=True):

@@ -15,9 +15,9 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.bindings import op_name
+from ..ir.clips import Clip, clip_of
 from ..ir.conv_spec import static_shape
 from ..ir.rebuild import main_rewritten
-from .merge_clips import Clip, clip_of
 from .params import Params, keep_used_params, param_names
 
 _LONGEST = 2048  # products, of a sum that may stay a matmul: ResNet-50's classifier

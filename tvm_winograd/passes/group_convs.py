@@ -1,30 +1,31 @@
-"""Group each convolution with its bias, residual and ReLU or ReLU6 into one composite function.
+"""Group each convolution with its bias, residual and activation into one composite function.
 
-conv2d [-> add(bias)] [-> add(residual)] [-> relu or clip(0, 6)] becomes a call of a function with
-the attribute Composite="tvm_winograd.conv", placed where the chain ended, so the epilogue is known
-before any kernel is chosen. A link of the chain is taken only if nobody else reads it.
+conv2d [-> add(bias)] [-> add(residual)] [-> an activation of the table] becomes a call of a
+function with the attribute Composite="tvm_winograd.conv", placed where the chain ended, so the
+epilogue is known before any kernel is chosen. A link of the chain, or a step of an activation that
+several operators spell, is taken only if nobody else reads it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from ..activation import Applied
 from ..errors import UnsupportedError
 from ..ir.bindings import count_uses, op_name
 from ..ir.conv_spec import conv2d_spec, static_shape
 from ..ir.rebuild import main_rewritten
+from ..ir.spelling import Finder, emit
 from ..shapes import ConvSpec, Epilogue
-from .merge_clips import Clip, clip_of
+from .params import Params, param_names
 
 COMPOSITE = "tvm_winograd.conv"
-_ACTIVATIONS = {"relu": (0.0, inf), "relu6": (0.0, 6.0)}  # of Epilogue: the bounds of the clip
 
 
 @dataclass
@@ -37,30 +38,33 @@ class ConvGroup:
     out: Any
     bias: Any = None
     residual: Any = None
-    activation: str | None = None
+    activation: Applied | None = None
     inner: list[Any] = field(default_factory=list)  # variables swallowed by the group
 
     @property
     def epilogue(self) -> Epilogue:
-        activation = {self.activation: True} if self.activation else {}
-        return Epilogue(self.bias is not None, self.residual is not None, **activation)
+        text = self.activation.text if self.activation else None
+        return Epilogue(self.bias is not None, self.residual is not None, activation=text)
 
     def args(self) -> list[Any]:
         """data, weight[, bias][, residual]"""
         return [a for a in (*self.conv.args, self.bias, self.residual) if a is not None]
 
 
-def group_convs(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every convolution of "main" (and its epilogue) as a composite call."""
-    groups = {g.out: g for g in find_groups(mod["main"])}
+def group_convs(mod: tvm.IRModule, params: Params | None = None) -> tvm.IRModule:
+    """The module with every convolution of "main" (and its epilogue) as a composite call.
+
+    Args:
+        params: of "main"; without, activations whose slope is a parameter are not taken.
+    """
+    groups = {g.out: g for g in find_groups(mod["main"], params)}
     rewriter = _Rewriter(mod, groups)
-    done = main_rewritten(mod, rewriter)
-    return done
+    return main_rewritten(mod, rewriter)
 
 
-def find_groups(func: relax.Function) -> list[ConvGroup]:
+def find_groups(func: relax.Function, params: Params | None = None) -> list[ConvGroup]:
     """All chains of `func`, in program order; of two that meet in an add, the first takes it."""
-    uses = count_uses(func)
+    uses, finder = count_uses(func), Finder(func, _scalars(func, params))
     groups: list[ConvGroup] = []
     taken: set = set()  # variables that end a link of some chain
     for block in func.body.blocks:
@@ -69,8 +73,11 @@ def find_groups(func: relax.Function) -> list[ConvGroup]:
             if op_name(binding.value) == "relax.nn.conv2d":
                 spec = conv2d_spec(binding.value)
                 group = ConvGroup(len(groups), spec, binding.value, binding.var)
-                while (following := consumer.get(group.out)) is not None:
-                    if following.var in taken or not _take(group, following.value):
+                while not _take_activation(group, finder, taken):
+                    following = consumer.get(group.out)
+                    if following is None or following.var in taken:
+                        break
+                    if not _take(group, following.value):
                         break
                     group.inner.append(group.out)
                     group.out = following.var
@@ -79,14 +86,25 @@ def find_groups(func: relax.Function) -> list[ConvGroup]:
     return groups
 
 
+def _scalars(func: relax.Function, params: Params | None) -> dict[relax.Var, float]:
+    """The parameters of one element, by variable."""
+    names = param_names(func, params) if params else {}
+    return {v: float(params[n].item()) for v, n in names.items() if params and params[n].size == 1}
+
+
+def _take_activation(group: ConvGroup, finder: Finder, taken: set) -> bool:
+    """Take the activation behind group.out, which ends the chain, if there is one."""
+    found = finder.find(group.out, integers=group.spec.acc != "float32")
+    if found is None or found.out in taken:
+        return False
+    group.inner += [group.out, *found.inner]
+    group.activation, group.out = found.applied, found.out
+    taken.add(group.out)
+    return True
+
+
 def _take(group: ConvGroup, value: Any) -> bool:
     """Take `value`, the only reader of group.out, into the epilogue if it belongs there."""
-    if group.activation is not None:
-        return False
-    if (clip := clip_of(value)) is not None:
-        bounds = (clip.low, clip.high)
-        group.activation = next((a for a, b in _ACTIVATIONS.items() if b == bounds), None)
-        return group.activation is not None
     if op_name(value) != "relax.add":
         return False
     other = value.args[1] if value.args[0].same_as(group.out) else value.args[0]
@@ -169,7 +187,7 @@ def _composite(group: ConvGroup) -> relax.Function:
             for name in names[2:]:
                 out = builder.emit(relax.op.add(out, params[name]))
             if group.activation:
-                out = builder.emit(Clip(out, *_ACTIVATIONS[group.activation]).call())
+                out = emit(builder, group.activation, out)
             out = builder.emit_output(out)
         builder.emit_func_output(out)
     func = builder.get()["conv"].without_attr("global_symbol")

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import tvm
 from tvm import relax
 
+from .. import activation
 from ..errors import UnsupportedError
 from ..ir.bindings import op_name
 from ..ir.conv_spec import static_shape
@@ -52,7 +53,8 @@ Rule = Callable[[Maps, Any], Stored | None]
 
 def rule_of(value: Any) -> Rule | None:
     """The rule for an expression, if it is a call of static shapes that has one."""
-    rule = _RULES.get(op_name(value))
+    name = op_name(value)
+    rule = _RULES.get(name) or (_elementwise if name in activation.operators() else None)
     if rule is None or any(shape_of(a) is None for a in value.args if _is_tensor(a)):
         return None
     return rule
@@ -159,7 +161,7 @@ _RULES: dict[str | None, Rule] = {
     "relax.nn.pad": _pad,
     **{f"relax.{name}": _elementwise for name in _ELEMENTWISE},
     **{f"relax.{name}": _map for name in _MAPS},
-    **{f"relax.{name}": _along for name in ("split", "nn.softmax", "nn.batch_norm")},
+    **{f"relax.{name}": _along for name in ("split", "nn.softmax", "nn.batch_norm", "nn.prelu")},
     **{f"relax.{name}": _reduce for name in ("mean", "sum", "max", "min")},
 }
 

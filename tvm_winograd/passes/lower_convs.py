@@ -7,6 +7,7 @@ are packed on the device.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,8 @@ class Layer:
 
     def as_dict(self) -> dict[str, Any]:
         head = {"name": self.name, "spec": self.spec.key(), "epilogue": self.epilogue.key()}
-        return {**head, "function": self.function, **self.choice.as_dict()}
+        math = self.choice.kernel.math_of(self.spec)
+        return {**head, "function": self.function, "math": math, **self.choice.as_dict()}
 
 
 def lower_convs(
@@ -186,7 +188,7 @@ class _Lowering(PyExprMutator):
 def function_name(spec: ConvSpec, epilogue: Epilogue, choice: Choice) -> str:
     """A readable name for a profile, e.g. winograd_f2_fused_n1c64h56w56k64r3s3_bias_relu."""
     parts = [choice.kernel.name, spec.key().split("_")[0], epilogue.key()]
-    return "_".join(parts).replace("-", "_").replace("+", "_")
+    return re.sub(r"[^0-9A-Za-z_]+", "_", "_".join(parts)).rstrip("_")
 
 
 def _digest(shape: tuple[int, ...]) -> str:

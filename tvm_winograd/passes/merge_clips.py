@@ -6,59 +6,17 @@ clip, minimum or maximum; of a chain that nobody reads in between, one is left.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.bindings import count_uses, op_name
+from ..ir.clips import Clip, bounded, clip_of, scalar
 from ..ir.rebuild import main_rewritten
 
 _BEYOND = {"relax.greater": "relax.minimum", "relax.less": "relax.maximum"}
-_NUMBERS = (tirx.IntImm, tirx.FloatImm)
-
-
-@dataclass(frozen=True)
-class Clip:
-    """min(max(value, low), high), low <= high, of floating values; infinite where unbounded."""
-
-    value: relax.Expr
-    low: float
-    high: float
-
-    def call(self) -> relax.Call:
-        """It as one operator."""
-        dtype = str(self.value.ty.dtype)
-        if self.high == inf and self.low == 0:
-            return relax.op.nn.relu(self.value)
-        if self.high == inf:
-            return relax.op.maximum(self.value, relax.const(self.low, dtype))
-        if self.low == -inf:
-            return relax.op.minimum(self.value, relax.const(self.high, dtype))
-        return relax.op.clip(self.value, self.low, self.high)
-
-    def behind(self, first: Clip) -> Clip:
-        """This clip of what `first` gives, as one."""
-        low, high = (min(max(v, self.low), self.high) for v in (first.low, first.high))
-        return Clip(first.value, low, high)
-
-
-def clip_of(expr: Any) -> Clip | None:
-    """The clip that an expression is, if it is one operator with constant bounds."""
-    name = op_name(expr)
-    if name == "relax.nn.relu":
-        return _clip(expr.args[0], 0.0, inf)
-    if name == "relax.nn.relu6":
-        return _clip(expr.args[0], 0.0, 6.0)
-    if name == "relax.clip" and all(isinstance(a, _NUMBERS) for a in expr.args[1:]):
-        return _clip(expr.args[0], *(float(a.value) for a in expr.args[1:]))
-    if name in ("relax.minimum", "relax.maximum"):
-        value, bound = expr.args if _scalar(expr.args[0]) is None else reversed(expr.args)
-        return _bounded(name, value, bound, expr)
-    return None
 
 
 def merge_clips(mod: tvm.IRModule) -> tvm.IRModule:
@@ -93,30 +51,9 @@ def _chosen(where: relax.Call, beyond: dict[relax.Var, Any]) -> Clip | None:
     comparison = beyond.get(condition)
     if comparison is None or not comparison.args[0].same_as(value):
         return None
-    if _scalar(bound) is None or _scalar(comparison.args[1]) != _scalar(bound):
+    if scalar(bound) is None or scalar(comparison.args[1]) != scalar(bound):
         return None
-    return _bounded(_BEYOND[comparison.op.name], value, bound, where)
-
-
-def _bounded(name: str, value: Any, bound: Any, result: Any) -> Clip | None:
-    """relax.minimum or relax.maximum of a value and one number, which leaves its shape alone."""
-    limit = _scalar(bound)
-    if limit is None or value.ty.ndim != result.ty.ndim:
-        return None
-    return _clip(value, -inf, limit) if name == "relax.minimum" else _clip(value, limit, inf)
-
-
-def _clip(value: Any, low: float, high: float) -> Clip | None:
-    floating = isinstance(value, relax.Var) and "float" in str(value.ty.dtype)
-    return Clip(value, low, high) if floating and low <= high else None
-
-
-def _scalar(expr: Any) -> float | None:
-    """The one value of a constant."""
-    if not isinstance(expr, tvm.ir.GenericConst):
-        return None
-    array = expr.value.numpy()
-    return float(array.item()) if array.size == 1 else None
+    return bounded(_BEYOND[comparison.op.name], value, bound, where)
 
 
 @mutator

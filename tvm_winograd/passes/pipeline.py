@@ -173,7 +173,7 @@ def _choose_layout(net: _Lowering) -> None:
 
 
 def _group_convs(net: Network) -> None:
-    net.mod = group_convs(net.mod)
+    net.mod = group_convs(net.mod, net.params)
 
 
 def _lower_convs(net: _Lowering) -> None:

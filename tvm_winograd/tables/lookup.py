@@ -10,20 +10,21 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from .. import precision
 from ..shapes import ConvSpec, Epilogue
-from ..truth.tolerances import TOLERANCES
+from ..truth.tolerances import limit_of
 
 REQUIRED = ("gpu", "arch", "spec", "epilogue", "kernel", "config", "us")
 # In the order of the file.
 COLUMNS = (
-    "gpu", "arch", "spec", "epilogue", "algorithm", "kernel", "config", "us", "error", "trials",
-    "driver", "tvm", "version", "commit", "date", "origin",
+    "gpu", "arch", "spec", "epilogue", "algorithm", "kernel", "math", "config", "us", "error",
+    "trials", "driver", "tvm", "version", "commit", "date", "origin",
 )  # fmt: skip
 ORIGINS = ("measured", "transferred")
 MOCK = "mock"  # the GPU of made-up times
@@ -44,6 +45,7 @@ class Row:
     config: dict[str, Any] = field(hash=False)
     us: float  # microseconds, median
     algorithm: str = ""
+    math: str = ""  # of precision.NAMES; what is left out in old tables is filled in
     error: float | None = None  # relative Frobenius, against float64
     trials: int = 0  # candidates measured to find this one
     driver: str = ""
@@ -56,10 +58,14 @@ class Row:
     file: str = ""  # where the row stands
     place: int = 0  # which folder it came from: lower ones are looked at first
 
+    def __post_init__(self) -> None:
+        if not self.math:
+            object.__setattr__(self, "math", precision.plain(spec_of(self.spec).dtype))
+
     @property
     def wrong(self) -> bool:
         """Its error is known and beyond the limit of its algorithm: never to be used."""
-        limit = TOLERANCES.get((spec_of(self.spec).out_dtype, self.algorithm))
+        limit = limit_of(spec_of(self.spec).out_dtype, self.algorithm, self.math)
         return self.error is not None and limit is not None and not self.error <= limit
 
 
@@ -129,20 +135,38 @@ def read_table(path: Path) -> tuple[list[Row], list[str]]:
 
 
 def lookup(
-    rows: Iterable[Row], spec: ConvSpec, epilogue: Epilogue, gpu_name: str | None = None
+    rows: Iterable[Row],
+    spec: ConvSpec,
+    epilogue: Epilogue,
+    gpu_name: str | None = None,
+    maths: Collection[str] | None = None,
 ) -> list[Row]:
     """Rows for exactly this convolution, best first: `gpu_name`'s own, then the nearer folder's,
-    then measured ones, then the fastest."""
-    found = [r for r in rows if r.spec == spec.key() and r.epilogue == epilogue.key()]
+    then measured ones, then the fastest.
+
+    Args:
+        maths: the arithmetics that are allowed, of precision.NAMES; by default those of
+            float32 accuracy.
+    """
+    may = precision.allowed("float32", spec.dtype) if maths is None else maths
+    here = spec.key(), epilogue.key()
+    found = [r for r in rows if (r.spec, r.epilogue) == here and r.math in may]
     return sorted(found, key=lambda row: _preference(row, gpu_name))
 
 
 def lookup_nearest(
-    rows: Iterable[Row], spec: ConvSpec, epilogue: Epilogue, gpu_name: str | None = None
+    rows: Iterable[Row],
+    spec: ConvSpec,
+    epilogue: Epilogue,
+    gpu_name: str | None = None,
+    maths: Collection[str] | None = None,
 ) -> list[Row]:
-    """Rows for the same layer with another batch or epilogue, nearest first."""
+    """Rows for the same layer with another batch or epilogue, nearest first; `maths` as above."""
+    may = precision.allowed("float32", spec.dtype) if maths is None else maths
     near: list[tuple[Any, ...]] = []
     for row in rows:
+        if row.math not in may:
+            continue
         other = spec_of(row.spec)
         factor = max(other.n / spec.n, spec.n / other.n)
         same = other.n == spec.n and row.epilogue == epilogue.key()

@@ -34,7 +34,7 @@ def table_path(folder: Path, arch: str, gpu: str) -> Path:
 
 def key(row: Row) -> tuple[str, ...]:
     """What a table keeps one row of: every kernel's best for a convolution on a GPU."""
-    return (row.gpu, row.arch, row.spec, row.epilogue, row.kernel)
+    return (row.gpu, row.arch, row.spec, row.epilogue, row.kernel, row.math)
 
 
 def best_rows(rows: Iterable[Row]) -> list[Row]:

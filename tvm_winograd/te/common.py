@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from tvm import te, tirx
+from tvm.relax import analysis
 
 from ..shapes import ConvSpec, Epilogue
 
@@ -164,7 +165,7 @@ def apply_epilogue(
     k: Expr,
     index: Sequence[Expr],
 ) -> Expr:
-    """`value` of the accumulation dtype + bias + residual, ReLU(6), cast: the element at `index`.
+    """`value` of the accumulation dtype + bias + residual, activation, cast: that of `index`.
 
     Args:
         extra: [B], [R], as TE tensors or TIR buffers.  index: in the output, of filter `k`.
@@ -174,8 +175,14 @@ def apply_epilogue(
         value = value + rest.pop(0)[k]
     if epilogue.residual:
         value = value + rest.pop(0)[tuple(index)].astype(spec.acc)
-    if epilogue.relu or epilogue.relu6:
-        value = tirx.max(value, tirx.const(0, spec.acc))
-    if epilogue.relu6:
-        value = tirx.min(value, tirx.const(6, spec.acc))
+    if applied := epilogue.applied:
+        value = _once(applied.tir, value, spec.acc)
     return value.astype(spec.out_dtype)
+
+
+def _once(function: Callable[[Expr], Expr], value: Expr, dtype: str) -> Expr:
+    """function(value); a value that it reads several times is computed once."""
+    name = tirx.Var("value", dtype)
+    out, reads = function(name), []
+    analysis.post_order_visit(out, lambda part: reads.append(part.same_as(name)))
+    return function(value) if sum(reads) <= 1 else tirx.Let(name, value, out)

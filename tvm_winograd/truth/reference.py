@@ -54,7 +54,7 @@ def apply_epilogue(
     bias: np.ndarray | None = None,
     residual: np.ndarray | None = None,
 ) -> np.ndarray:
-    """y + bias(k), + residual (same layout as y), then ReLU or ReLU6, as `epilogue` says."""
+    """y + bias(k), + residual (same layout as y), then the activation, as `epilogue` says."""
     if epilogue.bias:
         assert bias is not None
         shape = [spec.k if axis == "C" else 1 for axis in spec.layout]
@@ -62,8 +62,7 @@ def apply_epilogue(
     if epilogue.residual:
         assert residual is not None
         y = y + np.asarray(residual).astype(y.dtype)
-    y = np.maximum(y, 0) if epilogue.relu else y
-    return np.clip(y, 0, 6) if epilogue.relu6 else y
+    return epilogue.applied.numpy(y) if epilogue.applied else y
 
 
 def weight_transform(w: np.ndarray, m: int = 2) -> np.ndarray:

@@ -3,17 +3,20 @@
 One rounding costs up to 2^-24 = 6e-8 in float32; sums of products that partly cancel let it grow
 with the square root of the terms. F(4x4) multiplies by up to 8 and adds back, which costs about a
 digit; F(2x2) about a factor of 2. 16-bit results carry their own last rounding (2^-11, 2^-8).
+A limit belongs to an arithmetic (precision.py): what split float16 or TF32 may err, FMA may not.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
+from math import sqrt
 
+from .. import precision
+from ..errors import UnsupportedError
 from ..shapes import ConvSpec
 
-# (out dtype, algorithm) -> limit
-TOLERANCES = {
+# (out dtype, algorithm) -> limit of fma, of int8 where integers come out
+_PLAIN = {
     ("float32", "direct"): 1e-6,
     # one running sum of 4,608 products errs 1.1e-6: long sums are taken in parts
     ("float32", "im2win"): 1e-6,
@@ -36,6 +39,18 @@ TOLERANCES = {
     ("int32", "gemm"): 0.0,
     ("int32", "im2col"): 0.0,
 }
+# The same where the main loop runs on tensor cores in float32 accuracy: sums of 64 products leave
+# the tensor core, which truncates; 1.9e-7 to 3.0e-7 for 64 to 4,608 products (H200).
+_SPLIT = dict.fromkeys(("direct", "im2win", "gemm", "im2col", "winograd-f2"), 6e-7)
+# Factors of 11 bits: 5e-4 when rounded, 8.7e-4 when truncated, as tensor cores do (H200).
+_TF32 = dict.fromkeys(("direct", "im2win", "gemm", "im2col", "winograd-f2"), 1e-3)
+
+# (out dtype, algorithm, arithmetic) -> limit
+TOLERANCES = {
+    **{(out, name, "int8" if out == "int32" else "fma"): e for (out, name), e in _PLAIN.items()},
+    **{("float32", algorithm, "fp16x3"): limit for algorithm, limit in _SPLIT.items()},
+    **{("float32", algorithm, "tf32"): limit for algorithm, limit in _TF32.items()},
+}
 # A network's error over that of a direct float32 evaluation of the same weights and input, where
 # every layer is as exact as a direct one.
 NETWORK_RATIO = 2.0
@@ -52,16 +67,40 @@ IMPORT_RATIO = 50.0
 _RUNNING_SUM = 2304
 
 
-def tolerance(spec: ConvSpec, algorithm: str) -> float:
-    """The limit for a convolution computed by `algorithm`."""
-    limit = TOLERANCES[spec.out_dtype, algorithm]
+def limit_of(dtype: str, algorithm: str, math: str | None = None) -> float | None:
+    """The limit for results of `dtype` (output), None if there is none: nothing computes it.
+
+    Args:
+        math: of precision.NAMES; None: what computed everything before they had names.
+    """
+    named = math or ("int8" if dtype == "int32" else "fma")
+    return TOLERANCES.get((dtype, algorithm, named))
+
+
+def tolerance(spec: ConvSpec, algorithm: str, math: str | None = None) -> float:
+    """The limit for a convolution computed by `algorithm` with the arithmetic `math`.
+
+    Raises:
+        UnsupportedError: the table has no limit for them.
+    """
+    math = math or precision.plain(spec.dtype)
+    limit = limit_of(spec.out_dtype, algorithm, math)
+    if limit is None:
+        raise UnsupportedError(
+            f"{algorithm} with {math} and {spec.out_dtype} results has no error limit; add it to "
+            "TOLERANCES"
+        )
     products = spec.c // spec.groups * spec.r * spec.s
-    if algorithm == "direct" and spec.out_dtype == "float32" and products > _RUNNING_SUM:
-        limit *= math.sqrt(products / _RUNNING_SUM)
+    running = algorithm == "direct" and (spec.out_dtype, math) == ("float32", "fma")
+    if running and products > _RUNNING_SUM:
+        limit *= sqrt(products / _RUNNING_SUM)
     return limit
 
 
-def network_ratio(layers: Iterable[tuple[ConvSpec, str]]) -> float:
-    """The limit for a network of (convolution, algorithm): its least exact layer may dominate."""
-    worst = (tolerance(spec, a) / (tolerance(spec, "direct") or 1.0) for spec, a in layers)
-    return NETWORK_RATIO * max(worst, default=1.0)
+def network_ratio(
+    layers: Iterable[tuple[ConvSpec, str] | tuple[ConvSpec, str, str | None]],
+) -> float:
+    """The limit for a network of (convolution, algorithm[, arithmetic]): its least exact layer
+    may dominate, none is asked to be better than a direct float32 one."""
+    worst = (tolerance(*layer) / (tolerance(layer[0], "direct") or 1.0) for layer in layers)
+    return NETWORK_RATIO * max((1.0, *worst))

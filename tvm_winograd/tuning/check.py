@@ -62,7 +62,10 @@ def problem_of(row: Row, *, compile: bool = False) -> str | None:
         kernel, _ = kernel_of(row, hardware)
         if row.algorithm not in ("", kernel.algorithm):
             return f"algorithm {row.algorithm!r}, but {kernel.name} is {kernel.algorithm}"
-        limit = tolerance(logs.spec_of(row.spec), kernel.algorithm)
+        spec = logs.spec_of(row.spec)
+        if row.math != (math := kernel.math_of(spec)):
+            return f"math {row.math!r}, but {kernel.name} computes with {math}"
+        limit = tolerance(spec, kernel.algorithm, math)
         if row.error is not None and not row.error <= limit:
             return f"its error {row.error:.1e} is beyond {limit:.0e}"
         sch, _ = scheduled(row, hardware)

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..choose.select import choose
+from .. import precision
+from ..choose.select import Limits, choose
 from ..gpu import Hardware
 from ..measure.provenance import Provenance
 from ..shapes import Epilogue
@@ -30,6 +31,7 @@ class Settings:
 
     trials: int = 64  # candidates measured per convolution
     per_batch: int = 16  # candidates built together and put on disk together
+    math: str = "float32"  # of precision.WISHES: the kernels that are tried
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ class Session:
     ) -> None:
         """`space`: other candidates than all; `number` of `count` convolutions."""
         self._task, self._runner = task, runner
-        self._space = space or space_of(task.spec, task.epilogue, hardware)
+        self._limits = Limits(math=settings.math)
+        self._space = space or space_of(task.spec, task.epilogue, hardware, limits=self._limits)
         self._made, self._out, self._settings = made, out, settings
         self._hardware, self.number, self._count = hardware, number, count
         self._journal = journal.journal_path(out, made.arch, made.gpu)
@@ -206,6 +209,7 @@ class Session:
             spec=one.spec,
             epilogue=one.epilogue,
             kernel=one.kernel,
+            math=candidate.kernel.math_of(self._task.spec),
             config=json.loads(one.config),
             us=us,
             algorithm=candidate.kernel.algorithm,
@@ -216,7 +220,7 @@ class Session:
 
     def _default_us(self) -> float | None:
         """Of what the compiler takes without a table, if it is one of the candidates."""
-        choice = choose(self._task.spec, self._task.epilogue, self._hardware)
+        choice = choose(self._task.spec, self._task.epilogue, self._hardware, limits=self._limits)
         for key, c in self._keys.items():
             if (c.kernel.name, c.config) == (
                 choice.kernel.name,
@@ -228,7 +232,8 @@ class Session:
     def _shipped_us(self) -> float | None:
         rows, _ = logs.read_folder(logs.shipped_folder(), self._made.arch)
         rows = [row for row in rows if row.gpu == self._made.gpu]
-        found = logs.lookup(rows, self._task.spec, self._task.epilogue)
+        may = precision.allowed(self._settings.math, self._task.spec.dtype)
+        found = logs.lookup(rows, self._task.spec, self._task.epilogue, maths=may)
         return found[0].us if found else None
 
     def _trial(self, candidate: Candidate, **result: Any) -> Trial:

@@ -176,7 +176,7 @@ class LocalRunner:
             "weights": str(weights),
             "weights_dtype": str(packed.dtype),
             "problem": str(problem.folder),
-            "limit": tolerance(spec, candidate.kernel.algorithm),
+            "limit": tolerance(spec, candidate.kernel.algorithm, candidate.kernel.math_of(spec)),
             "seconds": self._limits.timing,
         }
         return self._worker.call(request, self._limits.run)

@@ -19,6 +19,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from tvm_winograd.schedules.base.kernel import Kernel
 
+from ..choose.select import NO_LIMITS, Limits
 from ..choose.select import candidates as kernels_for
 from ..gpu import Hardware, make_target
 from ..ir.tvm_027 import structural_hash
@@ -53,14 +54,15 @@ def space_of(
     epilogue: Epilogue,
     hardware: Hardware,
     kernels: Sequence[Kernel] | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> Space:
     """The candidates of a convolution.
 
     Args:
-        kernels: instead of all that apply.
+        kernels: instead of all that apply within `limits`.
     """
     if kernels is None:
-        kernels = kernels_for(spec, epilogue, hardware)[0]
+        kernels = kernels_for(spec, epilogue, hardware, limits=limits)[0]
     pairs, illegal = _legal(kernels, spec, hardware)
     kept = _promising(pairs, spec, hardware)
     made: dict[tuple[str, Any], s_tir.Schedule] = {}

@@ -66,6 +66,7 @@ class CudnnAlgorithms:
             output=out.numpy,
             algorithm=PEER_LIMIT,
             config=f"cuDNN {self._cudnn.version()}, FMA arithmetic",
+            math="fma",
             workspace_bytes=size,
         )
 

@@ -117,5 +117,6 @@ def loaded(
         algorithm=choice.algorithm,
         layout=layout,
         config=config,
+        math=choice.kernel.math_of(spec),
         **values,
     )

@@ -42,6 +42,7 @@ class Prepared:
     algorithm: str  # whose error limit holds, of tolerances.TOLERANCES
     layout: str = "NCHW"
     config: str = ""
+    math: str = ""  # of precision.NAMES, where it is known
     workspace_bytes: int | None = None
 
 

@@ -34,6 +34,7 @@ class Row:
     error: float | None = None  # relative Frobenius, against float64
     layout: str = ""  # of the arrays it ran on
     config: str = ""  # kernel and knobs, as text
+    math: str = ""  # of precision.NAMES: how products were computed, where that is known
     workspace_bytes: int | None = None
     calls: int | None = None  # in one timed interval
     repeats: int | None = None  # intervals

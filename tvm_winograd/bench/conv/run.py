@@ -130,7 +130,8 @@ class _One:
             return self._row(built.trouble.status, note=built.trouble.note)
         prepared = self.variant.prepare(self.problem, built.folder if built else None)
         error = self._check(prepared)
-        if not error <= (limit := tolerance(self.problem.spec, prepared.algorithm)):
+        limit = tolerance(self.problem.spec, prepared.algorithm, prepared.math or None)
+        if not error <= limit:
             return self._wrong(prepared, error, limit)
         return prepared, error
 
@@ -182,6 +183,7 @@ class _One:
             {
                 "layout": prepared.layout,
                 "config": prepared.config,
+                "math": prepared.math,
                 "workspace_bytes": prepared.workspace_bytes,
             }
             if prepared

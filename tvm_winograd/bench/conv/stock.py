@@ -70,8 +70,8 @@ def prim_func(spec: ConvSpec, epilogue: Epilogue) -> Any:
     if epilogue.residual:
         y = topi.add(y, residual)
         arguments.append(residual)
-    y = topi.nn.relu(y) if epilogue.relu else y
-    y = topi.clip(y, 0.0, 6.0) if epilogue.relu6 else y
+    if applied := epilogue.applied:
+        y = te.compute(y.shape, lambda *index: applied.tir(y[index]), name="compute")
     return te.create_prim_func([*arguments, y])
 
 

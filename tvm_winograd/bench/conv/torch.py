@@ -82,7 +82,6 @@ def conv_of(spec: ConvSpec, epilogue: Epilogue) -> Callable[..., Any]:
         bias = rest[0] if epilogue.bias else None
         y = functional.conv2d(x, w, bias, spec.stride, padding, spec.dilation, spec.groups)
         y = y + rest[-1] if epilogue.residual else y
-        y = functional.relu(y) if epilogue.relu else y
-        return functional.relu6(y) if epilogue.relu6 else y
+        return epilogue.applied.torch(y) if epilogue.applied else y
 
     return conv

@@ -52,13 +52,16 @@ class Ours:
             result[0] = runner.run(*inputs, stream=stream)
 
         module = runner.module
-        layers = [(ConvSpec.from_key(m["spec"]), m["algorithm"]) for m in module["layers"]]
+        layers = [
+            (ConvSpec.from_key(m["spec"]), m["algorithm"], m.get("math")) for m in module["layers"]
+        ]
         return Prepared(
             run=run,
             outputs=lambda: arrays(result[0]),
             ratio=network_ratio(layers),
             memory_bytes=module["planned_bytes"],
             config=described(module),
+            math=", ".join(sorted({m.get("math", "") for m in module["layers"]})),
             module=module,
         )
 

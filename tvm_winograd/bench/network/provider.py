@@ -21,7 +21,11 @@ from .network import Network, Subject
 
 # How often a peer's error may hold that of a plain float32 evaluation: as an algorithm with the
 # limit that peers have for one convolution.
-PEER_RATIO = NETWORK_RATIO * TOLERANCES["float32", PEER_LIMIT] / TOLERANCES["float32", "direct"]
+PEER_RATIO = (
+    NETWORK_RATIO
+    * TOLERANCES["float32", PEER_LIMIT, "fma"]
+    / TOLERANCES["float32", "direct", "fma"]
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Prepared:
     memory_bytes: int | None = None  # activations and workspaces
     compile_s: float | None = None  # if it was compiled just now
     config: str = ""
+    math: str = ""  # of precision.NAMES, where it is known
     module: Mapping[str, Any] | None = None  # of ours: its entry of the manifest
     around: Callable[[], AbstractContextManager[Any]] = nullcontext  # entered while it runs
 

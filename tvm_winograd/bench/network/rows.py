@@ -31,6 +31,7 @@ class Row:
     memory_bytes: int | None = None  # activations and workspaces; weights and inputs come on top
     compile_s: float | None = None
     config: str = ""  # kernels or versions, as text
+    math: str = ""  # of precision.NAMES: how convolutions of ours compute products
     note: str = ""  # why it was refused, is wrong or failed
     gpu: str = ""
     arch: str = ""

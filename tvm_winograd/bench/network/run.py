@@ -167,7 +167,7 @@ class _One:
         if isinstance(what, Trouble):
             status, values = what.status, {"note": what.note}
         else:
-            values |= {"memory_bytes": what.memory_bytes, "config": what.config}
+            values |= {"memory_bytes": what.memory_bytes, "config": what.config, "math": what.math}
             values["compile_s"] = self.built.seconds if self.built else what.compile_s
         return Row(
             model=self.network.model.name,
