@@ -1,1 +1,1 @@
-"""All kernels for CPUs: direct, Winograd and im2win."""
+"""All kernels for CPUs: direct, Winograd and im2win; tiles.py has their register budget."""

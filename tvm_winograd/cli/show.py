@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--what",
         default="choice",
-        choices=("choice", "config", "trace", "ir", "cuda", "resources"),
+        choices=("choice", "config", "trace", "stages", "ir", "cuda", "resources"),
     )
     add_model_options(parser)
     add_choice_options(parser)
@@ -45,6 +45,10 @@ def run(args: argparse.Namespace) -> int:
                 kernels = entry["resources"]
                 columns = [name.replace("_", " ") for name in kernels[0]] if kernels else []
                 print_table(title, columns, [list(kernel.values()) for kernel in kernels])
+            elif args.what == "stages":
+                print(title)
+                for one in entry["stages"]:
+                    print(f"\n# stage {one['stage']}\n# loops: {one['loops']}\n{one['ir']}")
             else:
                 print(f"{title}\n{entry[args.what]}")
     return 0

@@ -82,8 +82,7 @@ def lower(
         mod = tvm.transform.Sequential(_legalize_passes())(mod)
     refuse_left(mod)
     dump("legalized", mod)
-    choices = {layer.function: layer.choice for layer in layers}
-    mod, functions = apply_schedules(mod, choices, hardware)
+    mod, functions = apply_schedules(mod, {layer.function: layer for layer in layers}, hardware)
     mod, workspaces = plan_workspaces(mod)
     mod = relax.transform.BundleModelParams()(mod)
     dump("scheduled", mod)
