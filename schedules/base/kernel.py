@@ -36,7 +36,7 @@ class Kernel(Generic[C]):
 
     name: str  # unique, e.g. "winograd-f2-fused"
     algorithm: str  # what a user asks for, e.g. "winograd-f2"
-    target: str  # "cuda" or "llvm"
+    target: Literal["cuda", "llvm"]
     config: type[C]
     # None, or the reason why the family cannot compute the convolution, whatever the config
     own_supports: Callable[[ConvSpec, Epilogue, Any], str | None]

@@ -54,7 +54,7 @@ class Product(RegisterTile):
 
     @property
     def shared_bytes(self) -> int:
-        """Of the product kernel; NHWC's, the others' rows of B have no padding."""
+        """Bytes a block of the product kernel needs, at most: only NHWC pads the rows of B."""
         of_b = 1 if self.inputs == "registers" else self.buffers
         return 4 * self.bc * (self.buffers * self.bk + of_b * (self.bp + ROW_PAD))
 

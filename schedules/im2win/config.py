@@ -15,9 +15,10 @@ from ..base import blocks
 
 Copies = Literal["async", "registers", "plain"]
 Store = Literal["direct", "shared"]
-# (multiple of, plus) of words between a filter and the next, a row and the next, of sums in shared
-# memory: lanes "hkhkh" then meet every bank once, if rows have an odd number of words more.
-FILTER_STRIDE, ROW_STRIDE = (8, 2), (2, 1)
+# Words from a filter's sums to the next one's in shared memory, and from a row to the next, as
+# (multiple of, plus): lanes "hkhkh" then meet every bank once.
+FILTER_STRIDE = (8, 2)
+ROW_STRIDE = (2, 1)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Im2win:
 
     @property
     def warps(self) -> int:
-        """Of a block of the convolution."""
+        """Warps a block of the convolution."""
         return self.conv_threads // blocks.WARP
 
     @property

@@ -64,7 +64,7 @@ def seconds(config: Im2win, spec: ConvSpec, gpu: Gpu) -> float:
 
 
 def _convolution_clocks(config: Im2win, spec: ConvSpec, gpu: Gpu) -> float:
-    """Of the SM with most blocks, its stores to device memory apart."""
+    """Clocks of the SM with most blocks, without its stores to device memory."""
     z = config.sizes(spec)
     steps, taps = z.steps // config.parts, math.prod(z.taps)
     each = ceil_div(z.kb * z.hb * z.wb * config.parts, gpu.sms)

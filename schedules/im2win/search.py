@@ -1,4 +1,4 @@
-"""Which configs of the im2win CUDA kernels are worth trying, the default, and the ablation."""
+"""Which configs of the im2win CUDA kernels are worth trying, the default first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import product, zip_longest
-from typing import Any
 
 from tvm_winograd.gpu import Gpu
 from tvm_winograd.shapes import ConvSpec
@@ -76,26 +75,6 @@ def _tile_of(config: Im2win) -> tuple[int, ...]:
     return c.bk, c.tk, c.bh, c.th, c.bw, c.tw, c.flat
 
 
-def ablation(full: Im2win) -> list[tuple[str, Im2win]]:
-    """(what is left out, config): the papers' optimisations, each switched off in turn."""
-    plain = replace(full, copies="plain", buffers=1)
-    # no other thread uses a window that is in shared memory
-    alone: dict[str, Any] = {"bk": full.tk, "bh": 32 * full.th, "bw": full.tw, "lanes": "hhhhh"}
-    one: dict[str, Any] = {"bk": 16, "bh": 2, "bw": 8, "tk": 1, "th": 1, "tw": 1, "lanes": "wkwkw"}
-    # a thread's pixels lie in different rows: no window of theirs overlaps
-    column: dict[str, Any] = {"bh": 8, "th": 8, "bw": 8, "tw": 1, "lanes": "wkwkw"}
-    overlap = [] if full.flat else [("overlap of windows", replace(full, **column))]
-    return [
-        ("nothing", full),
-        ("shared memory", replace(plain, shared=False, flat=0)),
-        ("tiling", replace(full, **alone, buffers=min(2, full.buffers))),
-        ("micro-kernel", replace(full, **one)),
-        *overlap,
-        ("double buffer", replace(plain, copies="registers")),
-        ("prefetch", plain),
-    ]
-
-
 @lru_cache(maxsize=256)
 def _ranked(spec: ConvSpec, gpu: Gpu) -> tuple[Im2win, ...]:
     """The default, then the legal ones of all tiles, fastest by estimate first; or `portable`.
@@ -117,7 +96,7 @@ def _ranked(spec: ConvSpec, gpu: Gpu) -> tuple[Im2win, ...]:
 
 
 def _plain(config: Im2win, spec: ConvSpec) -> bool:
-    """Of the kind that is measured for 191 convolutions, those of benchmarks/selector.py."""
+    """Whether `config` is of the kind that was measured for all of benchmarks/selector.py."""
     c = config
     products = c.bc * (c.bs or spec.s) * spec.r
     if (c.bk, c.tk) not in _PLAIN or c.buffers > 3:

@@ -76,7 +76,7 @@ class FusedTile(RegisterTile):
 
     @property
     def max_parts(self) -> int:
-        """Of C, all in a thread of the second kernel at once."""
+        """Parts of C, at most: a thread of the second kernel holds all of them at once."""
         return SUMMED // self.m**2
 
     @property
@@ -137,7 +137,7 @@ class FusedTile(RegisterTile):
 
     @property
     def shared_bytes(self) -> int:
-        """Of the kernel: U and V of the main loop, or M's rounds, which take their place."""
+        """Bytes a block needs: U and V of the main loop, or M's rounds, which take their place."""
         u_buffers = self.buffers + (self.stages - 1) * (self.weights == "async")
         u = u_buffers * self.bc * self.all_points * self.bk
         v = self.buffers * self.bc * (self.all_points * self.bp + V_PAD)
@@ -169,8 +169,8 @@ class Fused(FusedTile):
 class FusedF4(FusedTile):
     """F(4x4, 3x3): 12 warps, three a scheduler, with three of the 36 points each.
 
-    9 or 18 warps would be three on one scheduler and two on others, with as few registers a thread:
-    168 or 96. 12 have 168 too, for 96 accumulators, 12 operands, 36 words of the next patch.
+    A thread of 12 warps may have 168 registers: 96 accumulators, 12 operands, 36 words of the next
+    patch, and addresses.
     """
 
     m = 4

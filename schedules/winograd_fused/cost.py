@@ -70,6 +70,6 @@ def cost(config: FusedTile, spec: ConvSpec, gpu: Gpu) -> float:
 
 
 def _work(config: FusedTile) -> float:
-    """Of a block's step: multiplications, and the loads of fragments that they take."""
+    """Work of a block's step: multiplications, and the loads of fragments that they take."""
     loads = 1 / config.tk + 1 / config.tp
     return config.bk * config.bp * config.bc * (1 + 2 * loads)

@@ -83,18 +83,6 @@ def schedule(sch: Schedule, config: FusedTile, gpu: Gpu) -> None:
 
 
 @stage
-def _copy_weights(sch: Schedule, config: FusedTile, step: Loop, weights: list[Block]) -> None:
-    """U to shared memory, by cp.async or behind a copy in registers.
-
-    loops: step gets the copies, `copy` words each, dealt to threads; leaves none
-    """
-    for block in weights:
-        turn = blocks.deal(sch, blocks.move(sch, block, step), config.warps, vector=config.copy)
-        if config.near:
-            sch.annotate(turn, marks.NEAR, 1)
-
-
-@stage
 def _main_loop(sch: Schedule, config: FusedTile, p_block: Loop) -> tuple[Loop, Loop]:
     """M in registers, an outer product a channel; returns (step, the loop that loads operands).
 
@@ -124,6 +112,18 @@ def _stage_operands(sch: Schedule, config: FusedTile, step: Loop, product: Loop)
     if config.weights == "async":
         return [shared]
     return [shared, sch.cache_read(shared, 0, "local")]
+
+
+@stage
+def _copy_weights(sch: Schedule, config: FusedTile, step: Loop, weights: list[Block]) -> None:
+    """U to shared memory, by cp.async or behind a copy in registers.
+
+    loops: step gets the copies, `copy` words each, dealt to threads; leaves none
+    """
+    for block in weights:
+        turn = blocks.deal(sch, blocks.move(sch, block, step), config.warps, vector=config.copy)
+        if config.near:
+            sch.annotate(turn, marks.NEAR, 1)
 
 
 @stage

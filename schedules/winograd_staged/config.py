@@ -49,7 +49,7 @@ class Staged(RegisterTile):
 
     @property
     def warps(self) -> int:
-        """Of a GEMM block."""
+        """Warps of a GEMM block."""
         return self.gemm_threads // blocks.WARP
 
     @property
@@ -64,7 +64,7 @@ class Staged(RegisterTile):
 
     @property
     def shared_bytes(self) -> int:
-        """Of the kernel that needs most."""
+        """Bytes a block needs, in the kernel that needs most."""
         gemm = self.buffers * self.bc * (self.bk + self.bp)
         output = self.filters * (self.bp * (16 + STORE_PAD) + 32) if self.row else 0
         return 4 * max(gemm, output)

@@ -40,18 +40,21 @@ def run(args: argparse.Namespace) -> int:
             print(f"layout {layout.chosen} (given {layout.given}): {layout.reason}")
     else:
         for entry in entries:
-            title = f"# {entry['layer']}: {entry['function']}"
-            if args.what == "resources":
-                kernels = entry["resources"]
-                columns = [name.replace("_", " ") for name in kernels[0]] if kernels else []
-                print_table(title, columns, [list(kernel.values()) for kernel in kernels])
-            elif args.what == "stages":
-                print(title)
-                for one in entry["stages"]:
-                    print(f"\n# stage {one['stage']}\n# loops: {one['loops']}\n{one['ir']}")
-            else:
-                print(f"{title}\n{entry[args.what]}")
+            _print(f"# {entry['layer']}: {entry['function']}", args.what, entry[args.what])
     return 0
+
+
+def _print(title: str, what: str, value: Any) -> None:
+    """One layer's rung of the ladder, as text."""
+    if what == "resources":
+        columns = [name.replace("_", " ") for name in value[0]] if value else []
+        print_table(title, columns, [list(kernel.values()) for kernel in value])
+    elif what == "stages":
+        print(title)
+        for one in value:
+            print(f"\n# stage {one['stage']}\n# loops: {one['loops']}\n{one['ir']}")
+    else:
+        print(f"{title}\n{value}")
 
 
 def _row(choice: dict[str, Any]) -> list[Any]:
