@@ -47,6 +47,8 @@ def schedule(sch: Schedule, config: Im2win, gpu: Gpu) -> None:
     """Schedule `prim_func(spec, epilogue, config)` in place."""
     layout = str(sch.get(sch.get_sblock("win_O")).annotations["layout"])
     y = sch.get_sblock("win_Y")
+    if config.parts > 1:
+        output.sum_of_parts(sch, config)
     lane = output.bind(sch, config, y, layout)
     step, outer, tap = _main_loop(sch, config, y, lane)
     fragment = operands.to_registers(sch, config, y, outer, tap)

@@ -20,7 +20,6 @@ def bind(sch: Schedule, config: Im2win, y: Block, layout: str) -> Loop:
     """
     out = sch.get_sblock("win_O")
     if config.parts > 1:
-        sum_of_parts(sch, config)
         store, layout = sch.cache_write(y, 0, "local"), ""
         _, loops = _bind_grid(sch, store)
     else:
@@ -40,7 +39,7 @@ def bind(sch: Schedule, config: Im2win, y: Block, layout: str) -> Loop:
 
 
 def _bind_grid(sch: Schedule, store: Block) -> tuple[Loop, list[Loop]]:
-    """Returns the loop over blocks, and those inside: k1, k0, k2, h1, h0, w0, w1.
+    """Bind a tile to a block; return its loop, and those inside: k1, k0, k2, h1, h0, w0, w1.
 
     Blocks of the same pixels and other filters are neighbours: they find the windows in L2.
     """
