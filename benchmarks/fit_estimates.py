@@ -15,6 +15,7 @@ import json
 import math
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,24 +29,26 @@ from tvm_winograd import ConvSpec, TvmWinogradError
 from tvm_winograd.errors import InputError
 from tvm_winograd.gpu import Gpu, gpu_for
 from tvm_winograd.schedules import KERNELS
-from tvm_winograd.schedules.gemm import search as gemm
-from tvm_winograd.schedules.winograd_fused import search as fused
-from tvm_winograd.schedules.winograd_fused import search_f4 as fused_f4
-from tvm_winograd.schedules.winograd_staged import config as staged
+from tvm_winograd.schedules.gemm import cost as gemm
+from tvm_winograd.schedules.winograd_fused import cost as fused
+from tvm_winograd.schedules.winograd_fused import cost_f4 as fused_f4
+from tvm_winograd.schedules.winograd_staged import cost as staged
 
-# (kernels, their constants' module, its constants)
+# (kernels, their module, its record of constants, the fields to fit)
 ESTIMATES = (
-    (("winograd-f2-fused",), fused, ("_STEP_CLOCKS", "_START_CLOCKS", "_ODD_ROWS")),
-    (("winograd-f4-staged",), staged, ("_MEASURED",)),
+    (("winograd-f2-fused",), fused, "STEPS", ("clocks", "start_clocks", "odd_rows")),
+    (("winograd-f4-staged",), staged, "GEMM", ("measured",)),
     (
         ("winograd-f4-fused",),
         fused_f4,
-        ("_PRODUCTS", "_PATCH", "_FAR_PATCH", "_STORE", "_ODD_STORE"),
+        "CLOCKS",
+        ("products", "patch", "far_patch", "store", "odd_store"),
     ),
     (
         ("implicit-gemm", "im2col-gemm"),
         gemm,
-        ("_MEASURED", "_GUARDED", "_FAR", "_BRANCH", "_STORE", "_WORD_STORE", "_IM2COL"),
+        "WAITS",
+        ("measured", "guarded", "far", "branch", "store", "word_store", "im2col"),
     ),
 )
 BY_NAME = {k.name: k for k in KERNELS}
@@ -94,16 +97,21 @@ def weights(measured: dict[str, list[Point]]) -> np.ndarray:
 
 
 def fit(
-    module: ModuleType, names: tuple[str, ...], measured: dict[str, list[Point]], gpu: Gpu
+    module: ModuleType,
+    record: str,
+    names: tuple[str, ...],
+    measured: dict[str, list[Point]],
+    gpu: Gpu,
 ) -> np.ndarray:
-    """The constants; the module keeps them."""
+    """The constants; the module keeps them in its record."""
 
     def with_constants(scale: np.ndarray) -> np.ndarray:
-        for name, value in zip(names, start * np.exp(scale), strict=True):
-            setattr(module, name, float(value))
+        values = {n: float(v) for n, v in zip(names, start * np.exp(scale), strict=True)}
+        setattr(module, record, replace(getattr(module, record), **values))
         return residuals(measured, gpu) * root
 
-    start, root = np.array([getattr(module, n) for n in names], float), weights(measured) ** 0.5
+    now = getattr(module, record)
+    start, root = np.array([getattr(now, n) for n in names], float), weights(measured) ** 0.5
     found = least_squares(with_constants, np.zeros(len(names)), loss="soft_l1", f_scale=FAR)
     with_constants(found.x)
     return start * np.exp(found.x)
@@ -126,15 +134,16 @@ def main() -> None:
     for path in args.grids:
         if missing := {spec.key() for spec in grid()} - set(read(path)):
             raise InputError(f"{path} is no whole grid of selector.py: it lacks {min(missing)}")
-    for kernels, module, names in ESTIMATES:
+    for kernels, module, record, names in ESTIMATES:
         measured = {kernel: points(kernel, args.grids, args.journal) for kernel in kernels}
-        before, old = off(measured, gpu), [getattr(module, name) for name in names]
-        new = fit(module, names, measured, gpu)
+        constants = getattr(module, record)
+        before, old = off(measured, gpu), [getattr(constants, name) for name in names]
+        new = fit(module, record, names, measured, gpu)
         count, configs = weights(measured).sum(), len(weights(measured))
         print(f"{', '.join(kernels)}: {configs} configs of {count:.0f} convolutions and kernels")
         print(f"  log(measured / estimated) {before} -> {off(measured, gpu)}")
         for name, was, now in zip(names, old, new, strict=True):
-            print(f"  {name} {was} -> {now:.4g}")
+            print(f"  {record}.{name} {was} -> {now:.4g}")
 
 
 if __name__ == "__main__":

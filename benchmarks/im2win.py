@@ -49,7 +49,7 @@ from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.passes.plan_workspaces import hoist_workspaces
 from tvm_winograd.schedules.base.kernel import Kernel, config_dict
-from tvm_winograd.schedules.im2win.search import ablation
+from tvm_winograd.schedules.im2win.named import ablation
 from tvm_winograd.tables import lookup as logs
 from tvm_winograd.truth import reference
 from tvm_winograd.truth.tolerances import tolerance

@@ -1,23 +1,21 @@
-"""Hand-written schedules, one file per kernel family; KERNELS lists them, preferred first."""
+"""Hand-written schedules, a folder per kernel family; KERNELS lists them, preferred first."""
 
-from .depthwise import kernel as depthwise
-from .direct import kernel as direct_dlight
-from .gemm import kernel as implicit_gemm
-from .im2win import kernel as im2win
+from typing import Any
+
+from . import depthwise, direct, gemm, im2win, winograd_fused, winograd_staged
+from .base.kernel import Kernel
 from .on_cpu import direct as direct_cpu
 from .on_cpu import im2win as im2win_cpu
 from .on_cpu import winograd as winograd_cpu
-from .winograd_fused import kernel as winograd_fused
-from .winograd_staged import kernel as winograd_f4
 
-KERNELS = (
+KERNELS: tuple[Kernel[Any], ...] = (
     winograd_fused.KERNEL,
-    winograd_f4.KERNEL,
+    winograd_staged.KERNEL,
     winograd_fused.F4,
-    implicit_gemm.KERNEL,
-    implicit_gemm.IM2COL,
+    gemm.KERNEL,
+    gemm.IM2COL,
     depthwise.KERNEL,
-    direct_dlight.KERNEL,
+    direct.KERNEL,
     winograd_cpu.KERNEL,
     direct_cpu.KERNEL,
     im2win.KERNEL,

@@ -18,7 +18,8 @@ from tvm_winograd.gpu import GPUS, gpu_for, host_cpu
 from tvm_winograd.passes.plan_workspaces import hoist_workspaces
 from tvm_winograd.schedules.base.kernel import config_dict
 from tvm_winograd.schedules.im2win.kernel import KERNEL, Im2win
-from tvm_winograd.schedules.im2win.search import ablation, default, portable
+from tvm_winograd.schedules.im2win.named import ablation
+from tvm_winograd.schedules.im2win.search import default, portable
 from tvm_winograd.schedules.on_cpu import im2win as im2win_cpu
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import im2win

@@ -16,8 +16,9 @@ from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.gpu import GPUS, PORTABLE, Cpu, gpu_for
 from tvm_winograd.schedules.base.kernel import Kernel, config_dict
 from tvm_winograd.schedules.gemm import kernel as product
-from tvm_winograd.schedules.gemm.config import MAX_PARTS, ROW_PAD
+from tvm_winograd.schedules.gemm.config import ROW_PAD
 from tvm_winograd.schedules.gemm.kernel import IM2COL, KERNEL, Im2col, Implicit
+from tvm_winograd.schedules.gemm.legal import MAX_PARTS
 from tvm_winograd.schedules.gemm.search import LADDER
 from tvm_winograd.shapes import LAYOUTS, ConvSpec, Epilogue
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from tvm_winograd.choose.wishes import Wishes, make_chooser
 
 import tvm_winograd
 from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, conv2d, precision
 from tvm_winograd.choose import select
+from tvm_winograd.choose.chooser import make_chooser
+from tvm_winograd.choose.options import Wishes
 from tvm_winograd.choose.select import Limits, candidates, choose
 from tvm_winograd.gpu import GPUS, gpu_for, host_cpu
 from tvm_winograd.schedules import KERNELS

@@ -14,8 +14,8 @@ from tvm_winograd.codegen.cubin import resources
 from tvm_winograd.gpu import GPUS, Cpu, gpu_for
 from tvm_winograd.schedules.base.kernel import config_dict
 from tvm_winograd.schedules.winograd_staged import kernel as f4
-from tvm_winograd.schedules.winograd_staged.config import LADDER
 from tvm_winograd.schedules.winograd_staged.kernel import KERNEL, Staged
+from tvm_winograd.schedules.winograd_staged.search import LADDER
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 RESNET = ConvSpec(n=32, c=128, h=28, w=28, k=128)

@@ -13,7 +13,7 @@ from .codegen import build as builder
 from .codegen.nvrtc import last_compilation
 from .errors import InputError, SpecError, UnsupportedError
 from .gpu import Hardware, gpu_for, host_cpu
-from .passes.apply_schedules import schedule_function
+from .passes.apply_schedules import needed_of, schedule_function
 from .shapes import DTYPES, ConvSpec, Epilogue
 from .tables import lookup as logs
 
@@ -212,7 +212,7 @@ def _bytes(tensor: Any) -> int:
 
 def scheduled(
     spec: ConvSpec, epilogue: Epilogue, hardware: Hardware, choice: Choice
-) -> tuple[tvm.IRModule, dict[str, str]]:
+) -> tuple[tvm.IRModule, dict[str, Any]]:
     """Module of the PrimFuncs "conv" and "pack", and how "conv" was scheduled."""
     from .gpu import make_target
 
@@ -221,4 +221,5 @@ def scheduled(
         conv, report = schedule_function(kernel.prim_func(spec, epilogue, config), choice, hardware)
         pack, _ = schedule_function(kernel.weight_func(spec, config), None, hardware)
     functions = {"conv": conv, "pack": pack}
-    return tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()}), report
+    mod = tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()})
+    return mod, report | needed_of(choice, spec)

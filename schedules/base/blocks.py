@@ -1,4 +1,17 @@
-"""Schedule moves that several kernels share. `Block` and `Loop` are random variables of TVM."""
+"""Schedule moves that several kernels share. `Block` and `Loop` are random variables of TVM.
+
+The loops of a tiled product, in the order in which TE declares them (te/winograd.py, te/gemm.py):
+
+    kb   blocks of filters               pb   blocks of pixels, or of output tiles
+    k1   groups of neighbours a thread   p1   likewise
+    k0   threads along filters           p0   threads along pixels or tiles
+    k2   neighbours in memory, 4 mostly  p2   likewise
+    c    channels: `step` outside, `bc` of them inside; gemm calls its sum (c, r, s) q
+    e    (eps, nu) pairs of Winograd     g    groups
+    i j  rows and columns of a Winograd output tile (a, b: of an input patch)
+
+A block has kb and pb, its thread k0 and p0; the thread owns k1 x k2 filters of p1 x p2 pixels.
+"""
 
 from __future__ import annotations
 

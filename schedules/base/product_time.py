@@ -13,22 +13,23 @@ from dataclasses import dataclass
 from tvm_winograd.gpu import Gpu
 from tvm_winograd.te.common import ceil_div
 
-SCHEDULERS = 4
-L2_BYTES = 26  # a clock and SM
-# A kernel's launch, first loads and last stores, in a CUDA graph: 1.7 us in each of the three of
-# F(4x4), 241 configs.
+SCHEDULERS = 4  # of an SM
+L2_BYTES = 26  # that an SM gets from L2 in a clock
+# A kernel's launch, first loads and last stores, in a CUDA graph: 1.7 us.
 LAUNCH_CLOCKS = 3500
 _LOOP = 30  # instructions of a step's loop, barriers and addresses
-_STEP_LATENCY = 120  # beside its instructions: two barriers, the first shared loads
-# Share of a block's time in which it waits and only other blocks of its SM work: 128x128 tiles, two
-# blocks an SM, took 223 us where 64x64, eight, took 207 (a GEMM of F(4x4)).
+_STEP_LATENCY = (
+    120  # clocks of a step beside its instructions: two barriers, the first shared loads
+)
+# Share of a block's time in which it waits and only other blocks of its SM work.
 _EXPOSED = 0.25
-_LOAD_LATENCY = 900  # of device memory or L2
-_FILL = 2500  # of a round of blocks: the first loads, the stores
+_LOAD_LATENCY = 900  # clocks, of device memory or L2
+_FILL = 2500  # clocks, of a round of blocks: the first loads, the stores
 _OTHER_REGISTERS = 56  # of a thread, beside its accumulators
-# Of a kernel that copies or transforms: device memory and L2, as a share of the GPU's figure; data
-# of at most this share of L2 are found there by the next kernel.
-_STREAM, _L2_STREAM, _L2_SHARE = 0.81, 1.35, 0.65
+# Bytes a second of a kernel that copies or transforms, over those of the GPU's device memory.
+_STREAM = 0.81  # from device memory
+_L2_STREAM = 1.35  # from L2
+_L2_SHARE = 0.65  # of L2: data of at most this size are found there by the next kernel
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Product:
 
 
 def clocks(product: Product, gpu: Gpu) -> float:
-    """Of the whole kernel."""
+    """Clocks that the whole kernel takes."""
     p, accumulators = product, product.tk * product.tp
     each = ceil_div(p.blocks, gpu.sms)  # blocks an SM
     resident, rounds = occupancy(p, gpu)
@@ -72,12 +73,12 @@ def occupancy(product: Product, gpu: Gpu) -> tuple[int, int]:
 
 
 def memory_seconds(bytes_: float, gpu: Gpu) -> float:
-    """Of bytes that device memory reads or writes, and L2 does not keep."""
+    """Time of bytes that device memory reads or writes, and L2 does not keep."""
     return bytes_ / (gpu.gb_per_s * 1e9 * _STREAM)
 
 
 def stream_seconds(bytes_: int, gpu: Gpu, slower: float = 1.0) -> float:
-    """Of a kernel that reads and writes `bytes_` and computes little.
+    """Time of a kernel that reads and writes `bytes_` and computes little.
 
     Args:
         slower: than one that only copies.

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from . import blocks
+
+# How an operand reaches shared memory: by cp.async, or through a thread's registers.
+Way = Literal["async", "registers"]
 
 
 def next_power(n: int) -> int:
@@ -17,6 +22,7 @@ class RegisterTile:
     bp: int
     tk: int
     tp: int
+    bc: int  # channels, or products of a sum, a step
     lanes: str
     fragment: int = 4  # neighbouring words of a thread's operands
 

@@ -18,60 +18,53 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm_winograd.gpu import Gpu, Hardware
+from tvm_winograd.gpu import Gpu
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import direct
 
 from ..base import blocks
 from ..base.blocks import Block, Loop, Schedule
 from ..base.kernel import Kernel
-from ..gemm.config import LONGEST_SUM
-from .config import Depthwise, configs, default, illegal, portable, seconds
+from ..base.stages import stage
+from .config import Depthwise
+from .cost import seconds
+from .legal import illegal, needs, supports
+from .search import configs, default, portable
 
-__all__ = ["KERNEL", "Depthwise", "configs", "default", "illegal", "portable", "supports"]
-
-
-def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
-    """None, or why this kernel cannot compute `spec` on `hw`."""
-    if hw.kind != "cuda":
-        return f"a CUDA kernel, got a {hw.kind} target"
-    if spec.groups == 1:
-        return "the depthwise kernel needs groups, got 1"
-    if (terms := spec.c // spec.groups * spec.r * spec.s) > LONGEST_SUM:
-        return f"a running sum of {terms} products loses accuracy; at most {LONGEST_SUM}"
-    return direct.applies(spec) or illegal(portable(spec), spec, hw)
+__all__ = ["KERNEL", "Depthwise", "configs", "default", "illegal", "portable"]
 
 
 def prim_func(spec: ConvSpec, epilogue: Epilogue, config: Depthwise) -> Any:
     """main(X, W[, B][, R], O), unscheduled; W (Kb, r, s, c/groups, tk), accumulation dtype."""
-    func = direct.prim_func(spec, epilogue, config.tiling)
-    return func.with_attr("shared_bytes", config.shared_for(spec))
+    return direct.prim_func(spec, epilogue, config.tiling)
 
 
 def schedule(sch: Schedule, config: Depthwise, gpu: Gpu) -> None:
     """Schedule `prim_func(spec, epilogue, config)` in place."""
     out, y, x = (sch.get_sblock(f"direct_{name}") for name in "OYP")
     layout = str(sch.get(out).annotations["layout"])
-    block, warp, lane, channel, tap = _accumulate(sch, config, y, layout)
+    block, warp, lane, channel, tap = _main_loop(sch, config, y, layout)
     sch.set_scope(y, 0, "local")
     _store(sch, out, lane, layout)
     if config.tk in (2, 4):
         _load_weights(sch, y, channel if config.patch else tap)
-    if not config.patch:
-        sch.compute_inline(x)
+    if config.patch:
+        _load_patch(sch, x, channel)
     else:
-        blocks.unroll(sch, *blocks.move(sch, x, channel))
-        sch.set_scope(x, 0, "local")
+        sch.compute_inline(x)
     if config.channels:
         _stage_maps(sch, x, block, warp)
     sch.decompose_reduction(y, channel)
 
 
-def _accumulate(sch: Schedule, config: Depthwise, y: Block, layout: str) -> tuple[Loop, ...]:
+@stage
+def _main_loop(sch: Schedule, config: Depthwise, y: Block, layout: str) -> tuple[Loop, ...]:
     """Threads to what is contiguous in memory; returns the loops (block, warp, lane, channel, s).
 
     Everything else follows direct_Y: computed at direct_O, whose loops are fused and split, its
     loops would no longer be affine for TVM, and its sums could not be initialised.
+
+    loops: n k h w tile r s c of Y -> blockIdx.x, warp, lane, unrolled tile; leaves (.., lane, c, s)
     """
     n, k, h, w, *tile, r, s, channel = sch.get_loops(y)
     order = {"NCHW": [n, k, h, w], "NHWC": [n, h, w, k], "CHWN": [k, h, w, n]}[layout]
@@ -93,8 +86,12 @@ def _accumulate(sch: Schedule, config: Depthwise, y: Block, layout: str) -> tupl
     return block, warp, lane, channel, s
 
 
+@stage
 def _store(sch: Schedule, out: Block, lane: Loop, layout: str) -> None:
-    """A thread's outputs, as vectors where all of them are aligned."""
+    """A thread's outputs, as vectors where all of them are aligned.
+
+    loops: lane gets th tw tk of O, unrolled, the last a vector or unrolled; leaves none
+    """
     sch.reverse_compute_at(out, lane, preserve_unit_loops=True)
     row, column, filters = blocks.loops_inside(sch, out, lane)[-3:]
     order = [filters, row, column] if layout == "NCHW" else [row, column, filters]
@@ -106,16 +103,34 @@ def _store(sch: Schedule, out: Block, lane: Loop, layout: str) -> None:
     (sch.vectorize if whole else sch.unroll)(order[-1])
 
 
+@stage
 def _load_weights(sch: Schedule, y: Block, at: Loop) -> None:
-    """A tap's weights of a thread's filters as one vector."""
+    """A tap's weights of a thread's filters as one vector.
+
+    loops: channel, or the tap s, gets the loads; leaves none
+    """
     weights = sch.cache_read(y, 1, "local")
     *outer, vector = blocks.move(sch, weights, at)
     blocks.unroll(sch, *outer)
     sch.vectorize(vector)
 
 
+@stage
+def _load_patch(sch: Schedule, x: Block, channel: Loop) -> None:
+    """The input under a thread's pixels to registers.
+
+    loops: channel gets the loads, unrolled; leaves none
+    """
+    blocks.unroll(sch, *blocks.move(sch, x, channel))
+    sch.set_scope(x, 0, "local")
+
+
+@stage
 def _stage_maps(sch: Schedule, x: Block, block: Loop, warp: Loop) -> None:
-    """A block's maps, contiguous in memory, to shared memory as they are; x reads them there."""
+    """A block's maps, contiguous in memory, to shared memory as they are; x reads them there.
+
+    loops: block gets the copies, dealt to threads; leaves none
+    """
     maps = sch.cache_read(x, 0, "shared.dyn")
     blocks.deal(sch, blocks.move(sch, maps, block), blocks.extent(sch, warp))
 
@@ -125,8 +140,10 @@ KERNEL = Kernel(
     algorithm="direct",
     target="cuda",
     config=Depthwise,
-    supports=supports,
-    illegal=illegal,
+    own_supports=supports,
+    own_illegal=illegal,
+    needs=needs,
+    trial=lambda spec, gpu: [portable(spec)],
     configs=configs,
     prim_func=prim_func,
     schedule=schedule,

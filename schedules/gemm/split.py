@@ -15,6 +15,7 @@ from tvm_winograd.gpu import Gpu
 
 from ..base import blocks
 from ..base.blocks import Schedule
+from ..base.stages import stage
 
 if TYPE_CHECKING:
     from .config import Product
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
 _SUM_WARPS = 4  # of a block, fewer if that gives every SM a block
 
 
+@stage
 def sum_parts(sch: Schedule, config: Product, gpu: Gpu, layout: str) -> None:
-    """The parts of 4 accumulators to registers, all loads in flight, their sum, the output."""
+    """The parts of 4 accumulators to registers, all loads in flight, their sum, the output.
+
+    loops: g kb k1 k0 k2 pb p1 p0 p2 of O -> blockIdx.x, a thread's turn, vector p2; leaves none
+    """
     out, total = sch.get_sblock("gemm_O"), sch.get_sblock("gemm_S")
     g, kb, k1, k0, k2, pb, p1, p0, p2 = sch.get_loops(out)
     filters, pixels = [g, kb, k1, k0, k2], [pb, p1, p0]

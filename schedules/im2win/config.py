@@ -1,23 +1,24 @@
-"""The config of the im2win CUDA kernels: sizes, what they cost, and whether they are legal."""
+"""The knobs of the im2win CUDA kernels, and the sizes that follow from them."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
-from tvm_winograd.gpu import Gpu, Hardware
 from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te import im2win
 from tvm_winograd.te.common import ceil_div
 
 from ..base import blocks
 
-STORES = ("direct", "shared")
-# (multiple of, plus) of words between a filter and the next, a row and the next, of sums in shared
-# memory: lanes "hkhkh" then meet every bank once, if rows have an odd number of words more.
-FILTER_STRIDE, ROW_STRIDE = (8, 2), (2, 1)
-COPIES = ("async", "registers", "plain")
+Copies = Literal["async", "registers", "plain"]
+Store = Literal["direct", "shared"]
+# Words from a filter's sums to the next one's in shared memory, and from a row to the next, as
+# (multiple of, plus): lanes "hkhkh" then meet every bank once.
+FILTER_STRIDE = (8, 2)
+ROW_STRIDE = (2, 1)
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ class Im2win:
     shared: bool = True  # False: operands straight from global memory
     # How operands reach shared memory: "async" (cp.async, `buffers` - 1 steps ahead), "registers"
     # (one step ahead in registers, one buffer) or "plain" (when they are needed).
-    copies: str = "async"
+    copies: Copies = "async"
     buffers: int = 3
     unroll: int = 1024  # multiply-adds of a thread in straight line, at most
     # A thread stores what it has summed ("direct"; 16 bytes each where rows allow it), or sums go
     # through "shared" memory, and neighbouring threads store neighbours. Sums of parts are direct.
-    store: str = "direct"
+    store: Store = "direct"
     parts: int = 1  # of C, in blocks of their own; a third kernel adds them
     threads: int = 256  # a block of the transform and of the sum of parts
 
@@ -65,7 +66,7 @@ class Im2win:
 
     @property
     def warps(self) -> int:
-        """Of a block of the convolution."""
+        """Warps a block of the convolution."""
         return self.conv_threads // blocks.WARP
 
     @property
@@ -138,80 +139,3 @@ def row_pitch(config: Im2win, spec: ConvSpec) -> int:
 def _aligned(words: int, factor: int, offset: int) -> int:
     """The least stride of at least `words` that is `offset` more than a multiple of `factor`."""
     return words + (offset - words) % factor
-
-
-def illegal(config: Im2win, spec: ConvSpec, hw: Hardware) -> str | None:
-    """None, or why `config` cannot run `spec` on `hw`."""
-    if not isinstance(hw, Gpu):
-        return f"a CUDA kernel, got a {hw.kind} target"
-    if reason := _malformed(config) or _too_large(config, spec):
-        return reason
-    if config.shared and config.copies == "async" and not hw.has_async_copy:
-        return f'copies="async" needs cp.async (sm_80 or newer), got {hw.arch}'
-    if (size := config.shared_for(spec)) > hw.shared_per_block:
-        return f"{size} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
-    fragments = config.fragment_words(spec) + config.tk
-    needed = config.accumulators + fragments + _staged_registers(config, spec) + 32
-    available = min(hw.max_registers, hw.registers_per_sm // config.conv_threads)
-    if needed > available:
-        return f"about {needed} registers; {config.conv_threads} threads may have {available} each"
-    return None
-
-
-def _malformed(config: Im2win) -> str | None:
-    """None, or why the numbers of `config` do not fit each other, whatever the GPU."""
-    positive = ("bk", "bh", "bw", "tk", "th", "tw", "bc", "buffers", "unroll", "parts", "threads")
-    for name in positive:
-        if (value := getattr(config, name)) < 1:
-            return f"{name}={value}: a positive integer is needed"
-    for axis in "khw":
-        block, thread = getattr(config, f"b{axis}"), getattr(config, f"t{axis}")
-        if block % thread:
-            return f"t{axis}={thread} does not divide b{axis}={block}"
-    if config.tk % config.k_vector:
-        return f"tk={config.tk}: a multiple of 4, or less than 4, is needed"
-    bits = [2 ** config.lanes.count(axis) for axis in "khw"]
-    if len(config.lanes) != 5 or bits[0] * bits[1] * bits[2] != blocks.WARP:
-        return f"lanes={config.lanes!r}: 5 bits, each k, h or w, are needed"
-    if any(there % bit for there, bit in zip(config.grid_tile, bits, strict=True)):
-        return f"lanes={config.lanes!r} do not divide {config.grid_tile} threads (k, h, w)"
-    if config.conv_threads > 1024 or config.threads > 1024 or config.threads % blocks.WARP:
-        return f"{config.conv_threads} and {config.threads} threads: at most 1024, whole warps"
-    return _malformed_copies(config)
-
-
-def _malformed_copies(config: Im2win) -> str | None:
-    if config.copies not in COPIES:
-        return f"copies={config.copies!r}: {', '.join(COPIES)}"
-    if config.store not in STORES:
-        return f"store={config.store!r}: {', '.join(STORES)}"
-    if config.shared and (config.copies == "async") != (config.buffers > 1):
-        return f'buffers={config.buffers} with copies={config.copies!r}: 2 or more if "async", or 1'
-    if config.flat % 4 or config.flat < 0:
-        return f"flat={config.flat}: words of a step, a multiple of 4, or 0 are needed"
-    if config.flat and (not config.shared or (config.bc, config.bs, config.parts) != (1, 0, 1)):
-        return f"flat={config.flat} needs shared, bc=1, bs=0 and parts=1"
-    if config.bs < 0:
-        return f"bs={config.bs}: filter columns of a step, or 0 for all, are needed"
-    return None
-
-
-def _too_large(config: Im2win, spec: ConvSpec) -> str | None:
-    if config.bs > spec.s:
-        return f"bs={config.bs}: the filter has {spec.s} columns"
-    if config.flat and (spec.stride * spec.c * spec.r % 4 or spec.dilation > 1):
-        return "flat: windows are whole vectors where stride * C * R is, and dilation is 1"
-    z = config.sizes(spec)
-    if config.parts > 65535:
-        return f"parts={config.parts}; a grid has at most 65535"
-    u, windows = z.kb * z.bk * z.products, z.workspace
-    sums = config.parts * z.kb * z.bk * z.hb * z.bh * z.wb * z.bw
-    copied = max(u, windows) if config.shared and config.copies == "async" else 0
-    return blocks.too_large(max(u, windows, sums), copied)
-
-
-def _staged_registers(config: Im2win, spec: ConvSpec) -> int:
-    """A step's share of weights and windows on its way through a thread's registers."""
-    if not config.shared or config.copies != "registers":
-        return 0
-    return ceil_div(config.step_words(spec), config.conv_threads)

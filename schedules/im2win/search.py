@@ -1,4 +1,4 @@
-"""Which configs of the im2win CUDA kernels are worth trying, the default, and the ablation."""
+"""Which configs of the im2win CUDA kernels are worth trying, the default first."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import product, zip_longest
-from typing import Any
 
-from tvm_winograd.gpu import Gpu, Hardware
+from tvm_winograd.gpu import Gpu
 from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te.common import ceil_div
 
-from .config import Im2win, illegal
+from ..base.legal import LONGEST_SUM
+from .config import Im2win, Store
 from .cost import seconds
+from .legal import illegal
 
-# Products of one running sum: 1,152 err 6.1e-7 and 576 4.3e-7, it grows with the square root.
-LONGEST_SUM = 2560
 _SHORT_SUM = 256  # products of a part, at least, if parts are there to fill the GPU
 _ENOUGH = (0, 3, 5)  # blocks an SM that fill the GPU; 0: no more parts than sums need
 _STEP_WORDS = 8192  # of a step in shared memory, at most: two buffers are 64 KB
@@ -54,10 +53,9 @@ def default(spec: ConvSpec, gpu: Gpu) -> Im2win:
     return _ranked(spec, gpu)[0]
 
 
-def configs(spec: ConvSpec, hw: Hardware) -> list[Im2win]:
+def configs(spec: ConvSpec, gpu: Gpu) -> list[Im2win]:
     """The legal configs worth trying: the default, its neighbours, the best of each other tile."""
-    assert isinstance(hw, Gpu)
-    first, *others = _ranked(spec, hw)
+    first, *others = _ranked(spec, gpu)
     near = [replace(first, store="shared")]
     if spec.layout == "NHWC" or _whole_vectors(first, spec):
         near.append(replace(first, store="direct"))
@@ -65,7 +63,7 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Im2win]:
         near += [replace(first, buffers=n) for n in (first.buffers - 1, first.buffers + 1)]
     near += [replace(first, parts=n) for n in (first.parts // 2, 2 * first.parts) if n]
     near += [replace(first, lanes=lanes) for lanes in _lanes(first.grid_tile)[1:3]]
-    legal = [c for c in near if spec.c % (c.bc * c.parts) == 0 and illegal(c, spec, hw) is None]
+    legal = [c for c in near if spec.c % (c.bc * c.parts) == 0 and illegal(c, spec, gpu) is None]
     best: dict[tuple[int, ...], Im2win] = {}
     for config in others:
         best.setdefault(_tile_of(config), config)
@@ -75,26 +73,6 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Im2win]:
 def _tile_of(config: Im2win) -> tuple[int, ...]:
     c = config
     return c.bk, c.tk, c.bh, c.th, c.bw, c.tw, c.flat
-
-
-def ablation(full: Im2win) -> list[tuple[str, Im2win]]:
-    """(what is left out, config): the papers' optimisations, each switched off in turn."""
-    plain = replace(full, copies="plain", buffers=1)
-    # no other thread uses a window that is in shared memory
-    alone: dict[str, Any] = {"bk": full.tk, "bh": 32 * full.th, "bw": full.tw, "lanes": "hhhhh"}
-    one: dict[str, Any] = {"bk": 16, "bh": 2, "bw": 8, "tk": 1, "th": 1, "tw": 1, "lanes": "wkwkw"}
-    # a thread's pixels lie in different rows: no window of theirs overlaps
-    column: dict[str, Any] = {"bh": 8, "th": 8, "bw": 8, "tw": 1, "lanes": "wkwkw"}
-    overlap = [] if full.flat else [("overlap of windows", replace(full, **column))]
-    return [
-        ("nothing", full),
-        ("shared memory", replace(plain, shared=False, flat=0)),
-        ("tiling", replace(full, **alone, buffers=min(2, full.buffers))),
-        ("micro-kernel", replace(full, **one)),
-        *overlap,
-        ("double buffer", replace(plain, copies="registers")),
-        ("prefetch", plain),
-    ]
 
 
 @lru_cache(maxsize=256)
@@ -118,7 +96,7 @@ def _ranked(spec: ConvSpec, gpu: Gpu) -> tuple[Im2win, ...]:
 
 
 def _plain(config: Im2win, spec: ConvSpec) -> bool:
-    """Of the kind that is measured for 191 convolutions, those of benchmarks/selector.py."""
+    """Whether `config` is of the kind that was measured for all of benchmarks/selector.py."""
     c = config
     products = c.bc * (c.bs or spec.s) * spec.r
     if (c.bk, c.tk) not in _PLAIN or c.buffers > 3:
@@ -184,8 +162,8 @@ def _steps(tile: Im2win, spec: ConvSpec) -> Iterator[Im2win]:
 def _lanes(grid: tuple[int, int, int]) -> list[str]:
     """Lanes for that many threads along filters, rows and columns; most along pixels first.
 
-    A load of weights brings filters of each lane along them: (512, 7²) took 104 us with two bits
-    of filters and 119 with four (H200, 2026-11-30).
+    A load of weights brings filters of each lane along them: (512, 7²) took 14 % longer with four
+    bits of filters than with two.
     """
     most = [min(5, (n & -n).bit_length() - 1) for n in grid]
     found = []
@@ -202,7 +180,7 @@ def _filling(tile: Im2win, spec: ConvSpec, gpu: Gpu) -> Iterator[Im2win]:
     """`tile` with the ways to sum and to store that `spec` needs on `gpu`."""
     for enough in _ENOUGH:
         parts = 1 if tile.flat else _parts(tile, spec, gpu, enough)
-        # sums of parts in vectors: 140 us against 156 (256 -> 256, 14²; H200, 2026-11-30)
+        # sums of parts in vectors: 10 % off at (256 -> 256, 14²)
         vectors = parts > 1 and tile.tw % 4 == 0
         yield replace(tile, parts=parts, store="direct" if vectors else _store(tile, spec))
 
@@ -246,10 +224,10 @@ def _cost(spec: ConvSpec, th: int, tw: int) -> float:
     return padding * (1 + loads / (8 * th * tw * spec.s))
 
 
-def _store(config: Im2win, spec: ConvSpec) -> str:
+def _store(config: Im2win, spec: ConvSpec) -> Store:
     """Direct where a thread's stores are whole 16-byte vectors.
 
-    Not in blocks of 16 rows: 253 us against 223 (11x11, 231²), of 8 they were as fast.
+    Not in blocks of 16 rows: 13 % slower (11x11, 231²); of 8 they were as fast.
     """
     if spec.layout == "NHWC":
         return "shared" if spec.k % config.bk else "direct"

@@ -8,16 +8,20 @@ from tvm_winograd.gpu import Gpu
 
 from ..base import blocks
 from ..base.blocks import Schedule
+from ..base.stages import stage
 
 _TOGETHER = 6  # rows of words that a thread makes, at most
 _BUSY = 1024  # threads an SM that it keeps
 
 
-def schedule(sch: Schedule, threads: int, gpu: Gpu, layout: str) -> None:
+@stage
+def windows(sch: Schedule, threads: int, gpu: Gpu, layout: str) -> None:
     """X -> I, four words of a row a thread; some lanes along what is contiguous in X.
 
     Where four words lie takes a thread most of its 160 instructions: it serves several channels, or
     rows of an image, of which only the address differs.
+
+    loops: c row word of I -> blockIdx.x, threadIdx.x, turns of 4 words; leaves none
     """
     load = sch.get_sblock("win_I")
     store = sch.cache_write(load, 0, "local")

@@ -1,20 +1,20 @@
-"""The fused Winograd kernel's config: sizes, and what they cost; winograd_fused_legal.py judges."""
+"""The knobs of the fused Winograd kernels, and the sizes that follow from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
 from ..base import blocks
-from ..base.register_tile import RegisterTile, next_power
+from ..base.register_tile import RegisterTile, Way, next_power
 
 SUMMED = 64  # words of parts that a thread of the second kernel holds; more never won (H200)
 V_PAD = 4  # words a channel of V, so that lanes along channels (NHWC) meet different banks
 SCHEDULERS = 4  # of an SM, each with a quarter of its registers
-PREFETCH = ("before", "after", "off")
+Prefetch = Literal["before", "after", "off"]
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,12 @@ class FusedTile(RegisterTile):
     overlap: bool = False
     # What the lane bits count, high to low: (e)ps/nu, (k) filters, (p) tiles. U's address ignores
     # the p bits, V's the k bits: with bit 0 a p and bit 1 a k a 16-byte shared load takes two
-    # wavefronts instead of four (428 -> 392 us at (128, 256, 14^2), H200, 2026-11-30).
+    # wavefronts instead of four, which takes 8 % off the whole kernel.
     lanes: str = "epkkp"
-    weights: str = "async"  # how U reaches shared memory: "async" (cp.async) or "registers"
+    weights: Way = "async"  # how U reaches shared memory: "async" is cp.async
     rounds: int = 4  # of the output transform; divides tk, and the shared memory of M
-    # Channels of a step in straight-line code. All 8 are best (350, not 369 us at (128, 28^2)),
-    # unless ptxas then sinks the next patch's loads to the end of the step, where their latency
-    # is bare: NCHW float16 at (64, 56^2) takes 451, 400 with 4.
+    # Channels of a step in straight-line code. All 8 are best (5 % over 4), unless ptxas then
+    # sinks the next patch's loads to the end of the step, where their latency is bare (float16).
     unroll: int = 8
     # Parts of C, on blockIdx.z: each computes its own output tiles, a second kernel sums them.
     split_c: int = 1
@@ -48,20 +47,20 @@ class FusedTile(RegisterTile):
     points: int = 1
     # Where the next step's global loads stand: "before" this step's arithmetic, "after" it
     # (openCNN's algorithm 1; the compiler may move them), or "off": in the next step.
-    prefetch: str = "before"
+    prefetch: Prefetch = "before"
     # Of V in shared memory; U has as many, with cp.async `stages` - 1 more. 2: a step's operands
     # are written while those of the step before are read.
     buffers: int = 1
     stages: int = 2  # of cp.async: U is copied one step fewer ahead
     copy: int = 4  # words of U a thread copies at once
-    # held_loads.py: patches are loaded before the arithmetic, and addresses of cp.async are an
-    # immediate apart. 447, not 500 us at (512, 7^2), but 372, not 368 at (64, 56^2), batch 128.
+    # codegen/held_loads.py: patches are loaded before the arithmetic, and addresses of cp.async are
+    # an immediate apart. 11 % off at (512, 7^2), batch 128, but 1 % on top at (64, 56^2).
     held: bool = False
     near: bool = False
     # Words of a load from shared memory to a thread's operands, which are neighbours.
     fragment: int = 4
     fragments: int = 1  # 2: a channel's operands are loaded during the arithmetic of the one before
-    # How M goes through shared memory (winograd_fused_output.py; openCNN's output transform):
+    # How M goes through shared memory (output.py; openCNN's output transform):
     stores: int = 4  # words of a store
     loads: int = 1  # words of a load
     tiles: int = 1  # neighbouring output tiles that a thread transforms at once
@@ -77,7 +76,7 @@ class FusedTile(RegisterTile):
 
     @property
     def max_parts(self) -> int:
-        """Of C, all in a thread of the second kernel at once."""
+        """Parts of C, at most: a thread of the second kernel holds all of them at once."""
         return SUMMED // self.m**2
 
     @property
@@ -138,7 +137,7 @@ class FusedTile(RegisterTile):
 
     @property
     def shared_bytes(self) -> int:
-        """Of the kernel: U and V of the main loop, or M's rounds, which take their place."""
+        """Bytes a block needs: U and V of the main loop, or M's rounds, which take their place."""
         u_buffers = self.buffers + (self.stages - 1) * (self.weights == "async")
         u = u_buffers * self.bc * self.all_points * self.bk
         v = self.buffers * self.bc * (self.all_points * self.bp + V_PAD)
@@ -170,8 +169,8 @@ class Fused(FusedTile):
 class FusedF4(FusedTile):
     """F(4x4, 3x3): 12 warps, three a scheduler, with three of the 36 points each.
 
-    9 or 18 warps would be three on one scheduler and two on others, with as few registers a thread:
-    168 or 96. 12 have 168 too, for 96 accumulators, 12 operands, 36 words of the next patch.
+    A thread of 12 warps may have 168 registers: 96 accumulators, 12 operands, 36 words of the next
+    patch, and addresses.
     """
 
     m = 4

@@ -1,35 +1,40 @@
-"""Whether a config of the fused Winograd kernel is legal: the one predicate all ask."""
+"""What the fused Winograd kernels can compute, and which of their configs are legal."""
 
 from __future__ import annotations
 
-from tvm_winograd.gpu import Gpu, Hardware
-from tvm_winograd.shapes import ConvSpec
+from tvm_winograd.gpu import Gpu
+from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
 from ..base import blocks
-from .config import PREFETCH, SCHEDULERS, FusedTile
+from ..base.legal import Needs, exceeds
+from .config import SCHEDULERS, FusedTile
 
 
-def illegal(config: FusedTile, spec: ConvSpec, hw: Hardware) -> str | None:
-    """None, or why `config` cannot run `spec` on `hw`."""
-    if not isinstance(hw, Gpu):
-        return f"a CUDA kernel, got a {hw.kind} target"
+def supports(spec: ConvSpec, epilogue: Epilogue, gpu: Gpu) -> str | None:
+    """None, or why no config can compute `spec`."""
+    return winograd.applies(spec)
+
+
+def needs(config: FusedTile, spec: ConvSpec) -> Needs:
+    """What the main kernel takes of a GPU; the sum of parts takes less."""
+    scheduler = SCHEDULERS * blocks.WARP  # threads: a warp for each scheduler of an SM
+    threads = config.threads * max(1, config.min_blocks)
+    threads = ceil_div(threads, scheduler) * scheduler  # as many on each as on the fullest
+    registers = config.accumulators + _other_registers(config)
+    copies = 'weights="async"' if config.weights == "async" else None
+    return Needs(config.shared_bytes, threads, registers, copies)
+
+
+def illegal(config: FusedTile, spec: ConvSpec, gpu: Gpu) -> str | None:
+    """None, or why `config` cannot run `spec` on `gpu`."""
     if reason := _malformed(config) or _bad_output(config, spec.layout):
         return reason
-    if config.weights == "async" and not hw.has_async_copy:
-        return f'weights="async" needs cp.async (sm_80 or newer), got {hw.arch}'
     if config.held and spec.dtype != "float32":
         return f"held: patches of float32 only, got {spec.dtype}"
-    if config.shared_bytes > hw.shared_per_block:
-        return f"{config.shared_bytes} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
-    needed = config.accumulators + _other_registers(config)
-    threads = config.threads * max(1, config.min_blocks)
-    # of the fullest scheduler
-    each = ceil_div(threads, SCHEDULERS * hw.warp) * SCHEDULERS * hw.warp
-    available = min(hw.max_registers, hw.registers_per_sm // each)
-    if needed > available:
-        return f"about {needed} registers a thread; {threads} threads may have {available}"
+    if reason := exceeds(needs(config, spec), gpu):
+        return reason
     z = winograd.sizes(spec, config.tiling)
     if z.kb > 65535:
         return f"{z.kb} blocks of filters; a grid has at most 65535"
@@ -81,12 +86,8 @@ def _malformed(config: FusedTile) -> str | None:
 
 
 def _bad_pipeline(config: FusedTile) -> str | None:
-    if config.weights not in ("async", "registers"):
-        return f'weights={config.weights!r}: "async" or "registers"'
     if config.weights == "registers" and config.m > 2:
         return 'weights="registers": a thread\'s share of 36 points is no array; F(4x4) has "async"'
-    if config.prefetch not in PREFETCH:
-        return f"prefetch={config.prefetch!r}: there are {', '.join(PREFETCH)}"
     if config.prefetch != "before" and config.weights == "async":
         return f'prefetch={config.prefetch!r} needs weights="registers": cp.async is a prefetch'
     if config.prefetch == "off" and config.buffers > 1:

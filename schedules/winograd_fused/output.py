@@ -20,6 +20,7 @@ from tvm_winograd.te.common import mixed_radix, product
 
 from ..base import blocks
 from ..base.blocks import Block, Loop, Schedule
+from ..base.stages import stage
 from .config import FusedTile
 
 
@@ -47,10 +48,13 @@ def split_rounds(
     return [k1_round, k2_round], k1, k2
 
 
+@stage
 def bind(sch: Schedule, config: FusedTile, layout: str) -> tuple[Loop, Loop, Loop]:
     """Output tiles to blocks, rounds and threads; returns (p block, k round, turn).
 
     Lanes run along what is contiguous in memory: tiles, or filters in NHWC.
+
+    loops: kb k1 k0 k2 pb p1 p0 p2 i j of O -> grid (pb, kb); leaves (p block, round, turn)
     """
     block = sch.get_sblock("wino_O")
     k_block, k1, k0, k2, p_block, p1, p0, p2, i, j = sch.get_loops(block)
@@ -102,8 +106,12 @@ def _store(
     (sch.vectorize if layout == "NCHW" and width % config.m == 0 else sch.unroll)(j)
 
 
+@stage
 def transform(sch: Schedule, config: FusedTile, layout: str, k_round: Loop, turn: Loop) -> None:
-    """A^T M A in registers; M comes out of shared memory, where its owners put it each round."""
+    """A^T M A in registers; M comes out of shared memory, where its owners put it each round.
+
+    loops: round gets M's copy (warp, lane, own e k1 k2 p1 p2); turn gets Y and Z; leaves none
+    """
     for name in ("wino_Y", "wino_Z"):
         block = sch.get_sblock(name)
         loops = blocks.move(sch, block, turn)

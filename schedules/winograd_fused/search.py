@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tvm_winograd.gpu import Gpu, Hardware
+from tvm_winograd.gpu import Gpu
 from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te import winograd
 from tvm_winograd.te.common import ceil_div
 
-from .config import Fused, FusedTile
+from ..base.register_tile import Way
+from .config import Fused
+from .cost import cost
 from .legal import illegal
 from .named import NAMED
 
@@ -20,8 +22,7 @@ LADDER = (
     Fused(bk=32, bp=16, tk=8, lanes="eekkp", rounds=2),
     Fused(bk=16, bp=16, tk=4, tp=4, rounds=1),
 )
-# Also in parts of C. (128, 28^2) and (256, 14^2) at batch 1 take 7.4 and 7.6 us with three stages,
-# 7.5 and 7.9 with two, 7.5 and 7.8 with the best of the ladder (H200, 2026-11-30).
+# Also in parts of C: 3 % faster than the ladder at (256, 14^2), batch 1.
 _ALSO_SPLIT = tuple(Fused(bp=16, tk=8, lanes="ekkkp", rounds=2, stages=stages) for stages in (2, 3))
 _OTHERS = (
     Fused(bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1),
@@ -30,8 +31,8 @@ _OTHERS = (
     Fused(tk=8, lanes="kpkkp", rounds=2),
     Fused(bk=16, bp=16, tk=8, lanes="eeekp", rounds=2),
 )
-# 132 blocks for (64, 56^2) at batch 1: 6.4 us, 6.7 without `overlap` (bias and residual are then
-# loaded tile by tile behind guards), 9.2 without held and near either (H200, 2026-11-30).
+# 132 blocks for (64, 56^2) at batch 1: 6.4 us, 6.7 without `overlap`, behind whose guards bias and
+# residual are loaded tile by tile.
 _AS_MANY_AS_SMS = tuple(
     Fused(
         bk=32, bp=12, tk=4, tp=12, lanes="eekkk", rounds=1, bc=bc, held=True, near=True,
@@ -42,24 +43,9 @@ _AS_MANY_AS_SMS = tuple(
 _ALMOST = 0.9  # of the SMs have one of these blocks, or they are not worth trying
 # Blocks of the largest tile an SM that count as enough. With fewer, a smaller tile or parts of C.
 _FILL = 0.7
-# What time is made of on an H200 (1.98 GHz, driver 580, 2026-11-30; 250 points of tile and parts at
-# batch 1 to 8), in steps of the first tile (1.8 us): 1 a wave of blocks, to fill and drain it; 1 a
-# step and block of an SM, less for smaller tiles, but not less than the latency of a patch, which
-# shows unless 4 neighbouring tiles share a row; for parts, the second kernel.
-_LATENCY = 0.45
-_SUM, _SUM_PART = 1.1, 0.01
-_STEP_CLOCKS = 3560  # of an SM
-# A step of 4 channels instead of 8 costs more than half: 1.1 to 1.2 times the whole (H200).
-_THIN_STEP = 1.17
-# Columns of a map from which patches are held only where C is in parts: at 28 and 56 columns,
-# batch 128, ptxas's order is 1 and 2 % faster, at 14 and 7 2 and 11 % slower (H200, 2026-11-30).
+# Columns of a map from which patches are held only where C is in parts: ptxas's own order is 1 %
+# faster at 28 columns, 2 % slower at 14.
 _WIDE = 28
-# Over NCHW: 407 / 373 us at (64, 56^2) and 350 / 345 at (256, 14^2), batch 128; geometric mean.
-NHWC = 1.05
-# The kernel's start, and how much longer a step takes where rows are no multiple of 16 bytes: 750
-# configs of 88 convolutions take 4 +- 10 % less than that (standard deviation; H200, 2026-11-30).
-_START_CLOCKS = 1500
-_ODD_ROWS = 1.09
 
 
 def portable(spec: ConvSpec) -> Fused:
@@ -70,10 +56,7 @@ def portable(spec: ConvSpec) -> Fused:
 def default(spec: ConvSpec, gpu: Gpu) -> Fused:
     """The largest tile if it fills `gpu`, else the cheapest of all tiles and parts.
 
-    ResNet's four 3x3 layers with bias, residual and ReLU in a CUDA graph (H200, 2026-11-30): batch
-    1 takes 6.7, 8.0, 9.1 and 8.2 us, without parts 7.1, 15, 27 and 46; batch 4 17, 18, 22 and 20,
-    without 17, 27, 51 and 46. The best point of each is 7 % faster at batch 1, 3 % at 4 and 8
-    (geometric means).
+    Parts make (512, 7^2) at batch 1 5.6 times as fast.
     """
     largest = _variants(LADDER[0], spec, gpu)
     if largest and _blocks(largest[0], spec) >= _FILL * gpu.sms:
@@ -82,40 +65,22 @@ def default(spec: ConvSpec, gpu: Gpu) -> Fused:
     return min(best, key=lambda c: cost(c, spec, gpu), default=portable(spec))
 
 
-def seconds(config: Fused, spec: ConvSpec, gpu: Gpu) -> float:
-    """Estimated time."""
-    steps = cost(config, spec, gpu)
-    if spec.layout == "NHWC":
-        steps *= NHWC
-    elif spec.layout == "NCHW" and spec.ow % 4:
-        steps *= _ODD_ROWS
-    return (steps * _STEP_CLOCKS + _START_CLOCKS) / gpu.hertz
-
-
-def workspace(config: FusedTile, spec: ConvSpec) -> int:
-    """Bytes of the parts' output tiles."""
-    z = winograd.sizes(spec, config.tiling)
-    outputs = z.kb * z.bk * z.pb * z.bp * config.tiling.m**2
-    return 4 * config.split_c * outputs if config.split_c > 1 else 0
-
-
-def configs(spec: ConvSpec, hw: Hardware) -> list[Fused]:
+def configs(spec: ConvSpec, gpu: Gpu) -> list[Fused]:
     """The legal configs worth trying, the default first."""
-    assert isinstance(hw, Gpu)
-    first = default(spec, hw)
+    first = default(spec, gpu)
     out = [first]
     for tile in LADDER + _ALSO_SPLIT + _OTHERS:
-        few = [] if tile in _OTHERS else _split(tile, spec, hw)[:2]
-        out += [*few, *_tried(tile, spec, hw)]
-    # 362, not 371 us with 8 at (64, 56^2), batch 128
+        few = [] if tile in _OTHERS else _split(tile, spec, gpu)[:2]
+        out += [*few, *_tried(tile, spec, gpu)]
+    # 8 rounds: 2 % faster at (64, 56^2), batch 128
     out += [replace(first, rounds=n) for n in (1, 8)]
-    out += [c for c in _AS_MANY_AS_SMS if _ALMOST * hw.sms <= _blocks(c, spec) <= hw.sms]
+    out += [c for c in _AS_MANY_AS_SMS if _ALMOST * gpu.sms <= _blocks(c, spec) <= gpu.sms]
     out += [replace(first, held=not first.held), replace(first, near=not first.near)]
     out.append(replace(first, held=not first.held, near=not first.near))
-    if spec.ow % 2:  # 431, not 445 us at (512, 7^2), batch 128; elsewhere 7 to 20 % slower
+    if spec.ow % 2:  # 3 % faster at (512, 7^2), batch 128
         out.append(replace(first, weights="async", held=False, near=False, stages=3, rounds=8))
     out += NAMED.values() if spec.layout == "CHWN" else ()
-    return [c for c in dict.fromkeys(out) if illegal(c, spec, hw) is None]
+    return [c for c in dict.fromkeys(out) if illegal(c, spec, gpu) is None]
 
 
 def _blocks(config: Fused, spec: ConvSpec) -> int:
@@ -131,39 +96,19 @@ def _split(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
     return sorted((w[0] for w in ways if w), key=lambda c: cost(c, spec, gpu))
 
 
-def cost(config: FusedTile, spec: ConvSpec, gpu: Gpu) -> float:
-    """Estimated time in steps of the first tile of the ladder."""
-    z = winograd.sizes(spec, config.tiling)
-    blocks_of_an_sm = ceil_div(z.kb * z.pb * config.split_c, gpu.sms)
-    resident = max(1, gpu.registers_per_sm // (config.threads * 2 * config.accumulators))
-    step = blocks_of_an_sm * _work(config) / _work(LADDER[0])
-    step *= _THIN_STEP if config.bc < LADDER[0].bc else 1
-    if z.cols % 4:
-        step = max(step, _LATENCY)
-    after = _SUM + _SUM_PART * config.split_c if config.split_c > 1 else 0.0
-    steps = z.c_pad // config.split_c // config.bc
-    return steps * step + ceil_div(blocks_of_an_sm, resident) + after
-
-
-def _work(config: FusedTile) -> float:
-    """Of a block's step: multiplications, and the loads of fragments that they take."""
-    loads = 1 / config.tk + 1 / config.tp
-    return config.bk * config.bp * config.bc * (1 + 2 * loads)
-
-
 def _variants(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
     """The legal ways to move data for one size of block and thread, best first.
 
-    On maps of odd width whose patches are not held, registers come first: (512, 7^2) at batch 128
-    takes 460 us with them and 500 with cp.async, behind which ptxas hides the patch's loads badly
-    there; held it takes 447. In parts, whose loops are short, cp.async wins (H200, 2026-11-30).
+    On maps of odd width whose patches are not held, registers come first: cp.async, behind which
+    ptxas hides the patch's loads badly there, takes 9 % longer. In parts, whose loops are short,
+    cp.async wins.
     """
     out = []
     held = _is_held(tile, spec)
     odd = spec.ow % 2 and tile.split_c == 1 and not held
-    ways = ("registers", "async") if odd else ("async", "registers")
+    ways: tuple[Way, Way] = ("registers", "async") if odd else ("async", "registers")
     for weights in ways:
-        near = held and weights == "async"  # 498, not 460 us with held and registers
+        near = held and weights == "async"  # held with registers: 8 % slower
         for bc, unroll in ((8, 8), (8, 4), (4, 4)):
             config = replace(tile, weights=weights, bc=bc, unroll=unroll, held=near, near=near)
             if illegal(config, spec, gpu) is None:
@@ -174,8 +119,8 @@ def _variants(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
 def _tried(tile: Fused, spec: ConvSpec, gpu: Gpu) -> list[Fused]:
     """`_variants` less those far from the best in fp32, where the others are legal.
 
-    With unroll=4 the best was 4 % slower at least (33 convolutions in NCHW), with steps of 4
-    channels 7 % (29), but the fastest for C = 3, which they pad less (H200, 2026-11-30).
+    With unroll=4 the best was 4 % slower at least, with steps of 4 channels 7 %, but the fastest
+    for C = 3, which they pad less.
     """
     ways = _variants(tile, spec, gpu)
     best = {c.weights for c in ways if c.unroll == 8}

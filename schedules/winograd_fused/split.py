@@ -16,6 +16,7 @@ from tvm_winograd.te.common import product
 
 from ..base import blocks
 from ..base.blocks import Loop, Schedule
+from ..base.stages import stage
 from .output import split_rounds
 
 if TYPE_CHECKING:
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
 _SUM_WARPS = 4  # of a block of the second kernel, fewer if that gives every SM a block
 
 
+@stage
 def bind_parts(sch: Schedule, config: FusedTile) -> tuple[Loop, Loop, Loop]:
     """Kernel 1's store, whole tiles to the workspace; returns (p block, k round, turn).
 
     Lanes run along the tiles, in which the workspace is contiguous, whatever the output's layout.
+
+    loops: part kb k1 k0 k2 pb p1 p0 p2 i j -> grid (pb, kb, part); leaves (p block, round, turn)
     """
     store = sch.cache_write(sch.get_sblock("wino_Y"), 0, "local")
     part, k_block, k1, k0, k2, p_block, p1, p0, p2, i, j = sch.get_loops(store)
@@ -43,8 +47,12 @@ def bind_parts(sch: Schedule, config: FusedTile) -> tuple[Loop, Loop, Loop]:
     return p_block, k_round, turn
 
 
+@stage
 def sum_parts(sch: Schedule, gpu: Gpu, layout: str) -> None:
-    """Kernel 2: the parts of a tile to registers, all loads in flight, their sum, the output."""
+    """Kernel 2: the parts of a tile to registers, all loads in flight, their sum, the output.
+
+    loops: kb k1 k0 k2 pb p1 p0 p2 i j of O -> grid, a thread's turn, its tile unrolled; leaves none
+    """
     out, total = sch.get_sblock("wino_O"), sch.get_sblock("wino_S")
     width = int(sch.get(out).writes[0].source.ty.shape[-1])
     k_block, k1, k0, k2, p_block, p1, p0, p2, i, j = sch.get_loops(out)

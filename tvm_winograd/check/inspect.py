@@ -1,4 +1,4 @@
-"""The debug ladder of one model: choice > config > trace > IR > CUDA > resources."""
+"""The debug ladder of one model: choice > config > trace > stages > IR > CUDA > resources."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import tvm.s_tir as s_tir
+
+from tvm_winograd.schedules.base.stages import watched
 
 from ..choose.chooser import make_chooser
 from ..choose.options import Wishes
@@ -18,7 +20,7 @@ from ..passes.choose_layout import Layout
 from ..passes.lower_convs import Layer
 from ..passes.pipeline import choose_layers
 
-WHAT = ("choice", "config", "trace", "ir", "cuda", "resources")
+WHAT = ("choice", "config", "trace", "stages", "ir", "cuda", "resources")
 
 
 def layers_of(model: Model, hardware: Hardware, wishes: Wishes | None = None) -> list[Layer]:
@@ -85,13 +87,31 @@ def _config(layer: Layer, hardware: Hardware) -> str:
 
 def _trace(layer: Layer, hardware: Hardware) -> str:
     """The schedule's primitives as Python."""
-    kernel, config = layer.choice.kernel, layer.choice.config
-    if kernel.schedule is None:
+    if layer.choice.kernel.schedule is None:
         return "scheduled by TVM's dlight rules: no trace"
+    return str(_scheduled(layer, hardware).trace)
+
+
+def _stages(layer: Layer, hardware: Hardware) -> list[dict[str, str]]:
+    """{stage, loops, ir} of the program before the schedule, and behind each of its stages."""
+    kernel = layer.choice.kernel
+    func = kernel.prim_func(layer.spec, layer.epilogue, layer.choice.config)
+    out = [{"stage": "before", "loops": "one nest a block, as TE made them", "ir": func.script()}]
+    if kernel.schedule is None:
+        return out  # TVM's dlight rules are not ours to watch
+    with watched() as seen:
+        _scheduled(layer, hardware)
+    return out + [{"stage": s.name, "loops": s.loops, "ir": s.script} for s in seen]
+
+
+def _scheduled(layer: Layer, hardware: Hardware) -> s_tir.Schedule:
+    """The layer's schedule, as chosen; the kernel has one."""
+    kernel, config = layer.choice.kernel, layer.choice.config
+    assert kernel.schedule is not None
     sch = s_tir.Schedule(kernel.prim_func(layer.spec, layer.epilogue, config))
     with make_target(hardware):
         kernel.schedule(sch, config, hardware)
-    return str(sch.trace)
+    return sch
 
 
 def _compiled(layer: Layer, hardware: Hardware) -> CompiledConv:
@@ -119,6 +139,7 @@ _SHOWS: dict[str, Callable[[Layer, Hardware], Any]] = {
     "choice": _choice,
     "config": _config,
     "trace": _trace,
+    "stages": _stages,
     "ir": _ir,
     "cuda": _cuda,
     "resources": _resources,

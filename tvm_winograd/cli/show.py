@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--what",
         default="choice",
-        choices=("choice", "config", "trace", "ir", "cuda", "resources"),
+        choices=("choice", "config", "trace", "stages", "ir", "cuda", "resources"),
     )
     add_options(parser, Options, only=MODEL)
     add_options(parser, Wishes)
@@ -41,14 +41,21 @@ def run(args: argparse.Namespace) -> int:
             print(f"layout {layout.chosen} (given {layout.given}): {layout.reason}")
     else:
         for entry in entries:
-            title = f"# {entry['layer']}: {entry['function']}"
-            if args.what == "resources":
-                kernels = entry["resources"]
-                columns = [name.replace("_", " ") for name in kernels[0]] if kernels else []
-                print_table(title, columns, [list(kernel.values()) for kernel in kernels])
-            else:
-                print(f"{title}\n{entry[args.what]}")
+            _print(f"# {entry['layer']}: {entry['function']}", args.what, entry[args.what])
     return 0
+
+
+def _print(title: str, what: str, value: Any) -> None:
+    """One layer's rung of the ladder, as text."""
+    if what == "resources":
+        columns = [name.replace("_", " ") for name in value[0]] if value else []
+        print_table(title, columns, [list(kernel.values()) for kernel in value])
+    elif what == "stages":
+        print(title)
+        for one in value:
+            print(f"\n# stage {one['stage']}\n# loops: {one['loops']}\n{one['ir']}")
+    else:
+        print(f"{title}\n{value}")
 
 
 def _row(choice: dict[str, Any]) -> list[Any]:

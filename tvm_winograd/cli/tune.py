@@ -30,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trials", type=int, default=64, help="configs measured per convolution (default 64)"
     )
-    add_math_option(parser)
     parser.add_argument("--per-batch", type=int, default=16, help=argparse.SUPPRESS)
     parser.add_argument("--mock", action="store_true", help="made-up times, no device: for tests")
     parser.add_argument("--mock-seconds", type=float, default=0.0, help=argparse.SUPPRESS)

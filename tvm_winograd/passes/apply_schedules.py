@@ -13,29 +13,40 @@ from tvm_winograd.schedules.rest import default_cpu, default_cuda
 from ..choose.select import Choice
 from ..errors import BuildError
 from ..gpu import Cpu, Hardware, make_target
+from ..shapes import ConvSpec
+from .lower_convs import Layer
 from .unit_sums import drop_unit_sums
 
 
 def apply_schedules(
-    mod: tvm.IRModule, choices: dict[str, Choice], hardware: Hardware
+    mod: tvm.IRModule, layers: dict[str, Layer], hardware: Hardware
 ) -> tuple[tvm.IRModule, list[dict[str, Any]]]:
-    """The scheduled module and, per function, {name, schedule, source, reason}.
+    """The scheduled module and, per function, {name, schedule, source, reason[, shared_bytes]}.
 
     Args:
-        choices: function name -> the choice made for it when it was lowered.
+        layers: function name -> a convolution that was lowered to it.
     """
     report, scheduled = [], {}
     with make_target(hardware):
         for gvar, func in mod.functions_items():
             if not isinstance(func, tirx.PrimFunc):
                 continue
-            choice = choices.get(gvar.name_hint)
-            new, entry = schedule_function(func, choice, hardware)
+            layer = layers.get(gvar.name_hint)
+            new, entry = schedule_function(func, layer.choice if layer else None, hardware)
+            needed = needed_of(layer.choice, layer.spec) if layer else {}
             scheduled[gvar] = new.with_attr("tirx.is_scheduled", True)
-            report.append({"name": gvar.name_hint, **entry})
+            report.append({"name": gvar.name_hint, **entry, **needed})
     for gvar, func in scheduled.items():
         mod[gvar] = func
     return mod, report
+
+
+def needed_of(choice: Choice, spec: ConvSpec) -> dict[str, int]:
+    """{"shared_bytes": of a block} if the kernel says it: the runtime keeps it off smaller GPUs."""
+    if choice.kernel.schedule is None:
+        return {}
+    shared = choice.kernel.shared_bytes(choice.config, spec)
+    return {} if shared is None else {"shared_bytes": shared}
 
 
 def schedule_function(
@@ -45,14 +56,7 @@ def schedule_function(
     if choice is not None and choice.kernel.schedule is not None:
         sch = s_tir.Schedule(func)
         choice.kernel.schedule(sch, choice.config, hardware)
-        done = sch.mod["main"]
-        entry = _entry(choice.kernel.name, choice.source, choice.reason)
-        shared = getattr(choice.config, "shared_bytes", None)
-        if shared is None and "shared_bytes" in done.attrs:  # it depends on the convolution too
-            shared = int(done.attrs["shared_bytes"])
-        if shared is not None:
-            entry["shared_bytes"] = shared  # the runtime keeps it off GPUs with less
-        return done, entry
+        return sch.mod["main"], _entry(choice.kernel.name, choice.source, choice.reason)
     reason = choice.reason if choice else "no convolution: not ours"
     if isinstance(hardware, Cpu):
         sch = s_tir.Schedule(func)

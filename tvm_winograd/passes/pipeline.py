@@ -194,8 +194,8 @@ def _refuse_left(net: Network) -> None:
 
 
 def _apply_schedules(net: _Lowering) -> None:
-    choices = {layer.function: layer.choice for layer in net.layers}
-    net.mod, net.functions = apply_schedules(net.mod, choices, net.hardware)
+    layers = {layer.function: layer for layer in net.layers}
+    net.mod, net.functions = apply_schedules(net.mod, layers, net.hardware)
 
 
 def _plan_workspaces(net: _Lowering) -> None:

@@ -1,0 +1,42 @@
+"""The knobs of direct convolution on a CPU, and the sizes that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_winograd.shapes import ConvSpec
+from tvm_winograd.te import direct
+from tvm_winograd.te.common import ceil_div
+
+
+@dataclass(frozen=True)
+class DirectCpuConfig:
+    """Knobs of the direct CPU schedule."""
+
+    lanes: int  # filters (or, for depthwise, pixels) of one vector register, elements
+    k_vectors: int  # vectors of filters in the register tile
+    h_tile: int  # output rows of the register tile
+    w_tile: int  # output columns of the register tile; pixels when flat
+    flat: bool  # the map is one row of oh*ow pixels: 1x1, stride 1, no padding only
+    k_outer: bool  # filter blocks in the outermost loop: parallel over (n, k, tiles)
+    c_chunk: int = 0  # channels of one running sum, sums of sums after that; 0: a single one
+    depthwise: bool = False  # lanes run along w, k_tile is 1
+
+    @property
+    def tiling(self) -> direct.Tiling:
+        k_tile = 1 if self.depthwise else self.lanes * self.k_vectors
+        return direct.Tiling(k_tile, self.h_tile, self.w_tile, self.flat, True, True, self.c_chunk)
+
+    @property
+    def accumulators(self) -> int:
+        """Vector registers that hold sums."""
+        pixels = self.h_tile * self.w_tile
+        return ceil_div(pixels, self.lanes) if self.depthwise else pixels * self.k_vectors
+
+
+def workspace(config: DirectCpuConfig, spec: ConvSpec) -> int:
+    """Bytes of the padded or converted input, where one pass makes all of it."""
+    z = direct.sizes(spec, config.tiling)
+    h, w = (1, spec.h * spec.w) if config.flat else (spec.h, spec.w)
+    as_it_is = max(spec.padding) == 0 and z.hp <= h and z.wp <= w and spec.dtype == spec.acc
+    return 4 * spec.n * spec.c * z.hp * z.wp if config.k_outer and not as_it_is else 0
