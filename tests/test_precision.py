@@ -36,7 +36,7 @@ class LowConfig:
 OWN = {
     "config": LowConfig,
     "configs": lambda spec, hardware: [LowConfig()],
-    "illegal": lambda config, spec, hardware: None,
+    "own_illegal": lambda config, spec, hardware: None,
     "workspace": lambda config, spec: 0,
 }
 

@@ -7,7 +7,7 @@ import pytest
 
 from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError
 from tvm_winograd.choose.options import Limits
-from tvm_winograd.choose.select import choose
+from tvm_winograd.choose.select import allows, choose, forbidden
 from tvm_winograd.gpu import GPUS, PORTABLE, Cpu, gpu_for, parse_archs
 from tvm_winograd.schedules.base.kernel import config_dict
 from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
@@ -137,8 +137,8 @@ def test_limits_hold_for_the_shipped_tables():
         spec = logs.spec_of(key)
         for limits in (Limits(max_error=1e-6), Limits(workspace=0), Limits(("gemm", "direct"))):
             choice = choose(spec, Epilogue(), H200, rows=rows, limits=limits)
-            assert limits.forbid(choice.kernel, spec) is None
-            assert limits.allow(choice.kernel, choice.config, spec)
+            assert forbidden(limits, choice.kernel, spec) is None
+            assert allows(limits, choice.kernel, choice.config, spec)
 
 
 def test_unknown_and_missing_algorithms():

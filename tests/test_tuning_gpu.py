@@ -64,7 +64,7 @@ def fake_kernel(what: str, gpu: Gpu) -> Kernel:
         GOOD,
         name=what,
         config=Fake,
-        illegal=lambda config, spec, hardware: None,
+        own_illegal=lambda config, spec, hardware: None,
         configs=lambda spec, hardware: [Fake(what)],
         prim_func=prim_func,
         schedule=schedule,

@@ -58,7 +58,7 @@ def fake_kernel(what: str, **changes) -> Kernel:
         direct_cpu.KERNEL,
         name=what,
         config=Fake,
-        illegal=lambda config, spec, hardware: None,
+        own_illegal=lambda config, spec, hardware: None,
         configs=lambda spec, hardware: [Fake(what)],
         prim_func=prim_func,
         schedule=schedule,
