@@ -126,7 +126,7 @@ def test_limits_hold_for_tables_too():
         choice = choose(many, Epilogue(), H200, rows=rows, limits=limits)
         assert (choice.kernel, choice.source) == (kernel, "log"), limits
         near = choose(replace(many, n=16), Epilogue(bias=True), H200, rows=rows, limits=limits)
-        assert near.source == "log-nearest" and limits.forbid(near.kernel, many) is None
+        assert near.source == "log-nearest" and forbidden(limits, near.kernel, many) is None
     none = choose(many, Epilogue(), H200, rows=rows, limits=Limits(("gemm",)))
     assert (none.algorithm, none.source) == ("gemm", "default")
 

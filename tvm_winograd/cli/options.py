@@ -16,6 +16,7 @@ from ..gpu import Hardware
 
 T = TypeVar("T", bound=Asked)
 MODEL = ("target", "arch", "batch", "weights")  # what every command needs to load a model
+_DEST = "option "  # before a field's name: no option of a command's own is called so
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -73,7 +74,11 @@ def add_options(
 
 def _add(parser: argparse.ArgumentParser, known: Field[Any]) -> None:
     says = known.metadata
-    more: dict[str, Any] = {"dest": known.name, "default": argparse.SUPPRESS, "help": _help(known)}
+    more: dict[str, Any] = {
+        "dest": _DEST + known.name,
+        "default": argparse.SUPPRESS,
+        "help": _help(known),
+    }
     if isinstance(known.default, bool):
         more["action"] = "store_false" if known.default else "store_true"
     elif says["form"] == "pairs":
@@ -98,11 +103,21 @@ def given(args: argparse.Namespace, record: type[T]) -> T:
     Raises:
         UnsupportedError: values that mean nothing.
     """
-    found = {f.name: getattr(args, f.name) for f in record.options() if hasattr(args, f.name)}
+    found = {f.name: value_of(args, f.name) for f in record.options() if is_given(args, f.name)}
     for known in record.options():
         if known.metadata["form"] == "pairs" and known.name in found:
             found[known.name] = dict(found[known.name])
     return record().but(**found)
+
+
+def is_given(args: argparse.Namespace, name: str) -> bool:
+    """Whether the option of a field was given."""
+    return hasattr(args, _DEST + name)
+
+
+def value_of(args: argparse.Namespace, name: str) -> Any:
+    """What was given for a field."""
+    return getattr(args, _DEST + name)
 
 
 def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -12,7 +12,7 @@ from ..deploy.manifest import batches_of
 from ..errors import InputError
 from ..truth.tolerances import NETWORK_FLOOR
 from .common import print_json, print_table, progress_printer
-from .options import MODEL, add_options, given
+from .options import MODEL, add_options, given, is_given, value_of
 
 if TYPE_CHECKING:
     from ..check.report import Report
@@ -68,14 +68,14 @@ def run(args: argparse.Namespace) -> int:
 def _check_options(args: argparse.Namespace, artifact: Artifact) -> None:
     """--target, --arch and --batch are for models; of an artifact they may only repeat its own.
     --buckets names those to verify."""
-    if hasattr(args, "math"):
+    if is_given(args, "math"):
         raise InputError(
             f"--math goes with a model: {args.subject} is compiled already, and `math` stands "
             "at each layer of its manifest"
         )
     manifest = artifact.manifest
     batches = batches_of(manifest)
-    if hasattr(args, "buckets") and not batches:
+    if is_given(args, "buckets") and not batches:
         raise InputError(f"--buckets: {args.subject} was compiled for one batch; leave it out")
     fixed = manifest["inputs"][0]["shape"][0]
     made = {
@@ -86,7 +86,7 @@ def _check_options(args: argparse.Namespace, artifact: Artifact) -> None:
         ),
     }
     for name, value in made.items():
-        if hasattr(args, name) and (asked := _text(getattr(args, name))) != value:
+        if is_given(args, name) and (asked := _text(value_of(args, name))) != value:
             raise InputError(
                 f"--{name} {asked}, but {args.subject} was compiled for {name} {value}; "
                 "leave it out, or name the model instead of the artifact"
