@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tvm_winograd.schedules.base.kernel import config_dict
-from tvm_winograd.schedules.winograd_fused.kernel import F4, NAMED, FusedTile, default
-
 from tvm_winograd import ConvSpec, Epilogue
 from tvm_winograd.gpu import Gpu, gpu_for
+from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.winograd_fused.kernel import F4, NAMED, FusedTile, default
 
 NONE, FULL = Epilogue(), Epilogue(bias=True, residual=True, relu=True)
 

@@ -38,12 +38,12 @@ from depthwise_cases import (
     torch_conv,
     torch_function,
 )
-from tvm_winograd.schedules.base.kernel import config_dict
 
 from tvm_winograd import ConvSpec
 from tvm_winograd.cli.common import print_table
 from tvm_winograd.gpu import Gpu
 from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
+from tvm_winograd.schedules.base.kernel import config_dict
 from tvm_winograd.truth.tolerances import TOLERANCES
 
 BRIEF = Plan(warmup_ms=10.0, total_ms=40.0)  # for one of many candidates, and what is slow

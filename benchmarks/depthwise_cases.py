@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_winograd.schedules import KERNELS
-from tvm_winograd.schedules.base.kernel import Kernel
-
 from tvm_winograd import ConvSpec, Epilogue
 from tvm_winograd.choose.select import Choice
 from tvm_winograd.codegen import build
 from tvm_winograd.gpu import gpu_for, make_target
 from tvm_winograd.passes.apply_schedules import dlight_schedule, schedule_function
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.schedules.base.kernel import Kernel
 
 EPILOGUE = Epilogue(bias=True, relu=True)
 OURS, DLIGHT = "depthwise-cuda", "direct-dlight"

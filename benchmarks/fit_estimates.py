@@ -23,15 +23,15 @@ import numpy as np
 from common import exit_code
 from scipy.optimize import least_squares
 from selector import grid, read
+
+from tvm_winograd import ConvSpec, TvmWinogradError
+from tvm_winograd.errors import InputError
+from tvm_winograd.gpu import Gpu, gpu_for
 from tvm_winograd.schedules import KERNELS
 from tvm_winograd.schedules.gemm import search as gemm
 from tvm_winograd.schedules.winograd_fused import search as fused
 from tvm_winograd.schedules.winograd_fused import search_f4 as fused_f4
 from tvm_winograd.schedules.winograd_staged import config as staged
-
-from tvm_winograd import ConvSpec, TvmWinogradError
-from tvm_winograd.errors import InputError
-from tvm_winograd.gpu import Gpu, gpu_for
 
 # (kernels, their constants' module, its constants)
 ESTIMATES = (

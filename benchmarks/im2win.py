@@ -30,13 +30,11 @@ import im2win_tables
 import numpy as np
 from common import exit_code
 from im2win_tables import DEFAULT, WITHOUT
-from tvm_winograd.schedules.base.kernel import Kernel, config_dict
-from tvm_winograd.schedules.im2win.search import ablation
+from tvm_winograd.bench.conv.problem import Problem
 
 from tvm_winograd import ConvSpec, Epilogue
 from tvm_winograd.bench.conv.cudnn import CudnnAlgorithms
 from tvm_winograd.bench.conv.ours import KernelBuild, loaded
-from tvm_winograd.bench.conv.problem import Problem
 from tvm_winograd.bench.conv.provider import Bench, Prepared, Variant
 from tvm_winograd.bench.conv.rows import Row, Store
 from tvm_winograd.bench.conv.run import Settings, measure
@@ -50,6 +48,8 @@ from tvm_winograd.measure.attempt import Trouble, WrongResult, attempt
 from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.passes.plan_workspaces import hoist_workspaces
+from tvm_winograd.schedules.base.kernel import Kernel, config_dict
+from tvm_winograd.schedules.im2win.search import ablation
 from tvm_winograd.tables import lookup as logs
 from tvm_winograd.truth import reference
 from tvm_winograd.truth.tolerances import tolerance

@@ -29,8 +29,6 @@ from typing import Any
 
 import numpy as np
 from common import exit_code
-from tvm_winograd.schedules import KERNELS
-from tvm_winograd.schedules.base.kernel import Kernel, config_dict
 
 from tvm_winograd import ConvSpec, Epilogue
 from tvm_winograd.choose.select import Choice
@@ -41,6 +39,8 @@ from tvm_winograd.measure import provenance
 from tvm_winograd.measure.conditions import find_gpu
 from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
 from tvm_winograd.passes.apply_schedules import schedule_function
+from tvm_winograd.schedules import KERNELS
+from tvm_winograd.schedules.base.kernel import Kernel, config_dict
 from tvm_winograd.truth import peers, reference
 from tvm_winograd.truth.tolerances import tolerance
 

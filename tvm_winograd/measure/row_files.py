@@ -27,8 +27,9 @@ class RowKind(Generic[R]):
 
     @property
     def columns(self) -> dict[str, str]:
-        """Name -> "str", "float" or "int"."""
-        return {f.name: str(f.type).split(" ")[0] for f in fields(self.type)}  # type: ignore[arg-type]
+        """Name -> "str", "float" or "int"; what a whole session shares, which is kw_only, last."""
+        found = sorted(fields(self.type), key=lambda field: bool(field.kw_only))  # type: ignore[arg-type]
+        return {f.name: str(f.type).split(" ")[0] for f in found}
 
     def read(self, path: Path) -> list[R]:
         """The rows of a .json or .csv file; columns we do not know are passed by.

@@ -14,11 +14,11 @@ from tvm_winograd.codegen import build
 from tvm_winograd.conv import CompiledConv
 from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.gpu import Hardware
+from tvm_winograd.measure.problem import Problem
 from tvm_winograd.schedules import KERNELS
 from tvm_winograd.schedules.winograd_fused.named import NAMED
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
-from .problem import Problem
 from .provider import Bench, Prepared, Variant
 
 _ALGORITHMS = ("winograd-f2", "winograd-f4")
@@ -64,7 +64,7 @@ class Ours:
     def choices(
         self, spec: ConvSpec, epilogue: Epilogue
     ) -> dict[str, tuple[str, Callable[[], Choice]]]:
-        """Variant -> (layout it runs in, what chooses its kernel and config)."""
+        """Maps each variant to (layout it runs in, what chooses its kernel and config)."""
         gpu, name, rows = self._bench.gpu, self._bench.gpu_name, self._bench.rows
 
         def entry(layout: str, **how: Any) -> tuple[str, Callable[[], Choice]]:
@@ -97,7 +97,7 @@ class Ours:
 def loaded(
     choice: Choice, layout: str, problem: Problem, folder: Path, config: str, **values: Any
 ) -> Prepared:
-    """What a KernelBuild wrote into `folder`, with the weights packed on the device.
+    """Loads what a KernelBuild wrote into `folder`, and packs the weights on the device.
 
     Args:
         layout: that it was built for.  config, values: of Prepared.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tvm_winograd.measure.problem import Problem
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.truth import peers
 
-from .problem import Problem
 from .provider import PEER_LIMIT, Bench, Prepared, Variant
 
 
@@ -69,7 +69,7 @@ class TorchCompile(Torch):
 
 
 def conv_of(spec: ConvSpec, epilogue: Epilogue) -> Callable[..., Any]:
-    """The function (x, w[, bias][, residual]) -> output, NCHW, of torch's operators."""
+    """Makes the function (x, w[, bias][, residual]) -> output, NCHW, of torch's operators."""
     import torch.nn.functional as functional
 
     top, left, bottom, right = spec.padding

@@ -54,8 +54,8 @@ class Ours:
         module = runner.module
         layers = [(ConvSpec.from_key(m["spec"]), m["algorithm"]) for m in module["layers"]]
         return Prepared(
-            run=run,
-            outputs=lambda: arrays(result[0]),
+            call=run,
+            output=lambda: arrays(result[0]),
             ratio=network_ratio(layers),
             memory_bytes=module["planned_bytes"],
             config=described(module),

@@ -60,8 +60,8 @@ class Dlight:
             result[0] = main(*inputs, bundle)
 
         return Prepared(
-            run=run,
-            outputs=lambda: arrays(result[0]),
+            call=run,
+            output=lambda: arrays(result[0]),
             memory_bytes=notes["planned_bytes"],
             config=notes["schedules"],
         )

@@ -47,8 +47,8 @@ class Torch:
             result[0] = function()
 
         return Prepared(
-            run=run,
-            outputs=lambda: [result[0].cpu().numpy()],
+            call=run,
+            output=lambda: [result[0].cpu().numpy()],
             memory_bytes=memory,
             compile_s=seconds if self.compiles else None,
             config=f"torch {torch.__version__}, cudnn.benchmark",
