@@ -1,10 +1,16 @@
-"""GPU tests are skipped where there is no GPU; a fixed seed for every test."""
+"""GPU tests are skipped where there is no GPU; a fixed seed for every test; scripts as modules."""
 
 from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from gpu import has_gpu
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,3 +25,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def script():
+    """Loads a file of benchmarks/, as for a script."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(BENCHMARKS))
+    yield importlib.import_module
+    sys.path.remove(str(BENCHMARKS))
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
+            del sys.modules[name]

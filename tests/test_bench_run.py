@@ -87,10 +87,10 @@ class Fake:
         return Prepared(call, output, PEER_LIMIT, layout="CHWN", config="c", workspace_bytes=5)
 
 
-def measured(provider, timer=None, store=None, settings=None, spec=SPEC):
+def measured(provider, timer=None, store=None, settings=None):
     bench = Bench(timer or FakeTimer(), gpu_for("sm_90"), "NVIDIA H200")
     store = store or Store()
-    return measure([spec], Epilogue(), [provider], bench, CONDITIONS, store, settings)
+    return measure([SPEC], Epilogue(), [provider], bench, CONDITIONS, store, settings)
 
 
 def test_a_right_result_is_timed_in_every_mode(tmp_path):
@@ -159,7 +159,7 @@ def test_problem(epilogue):
 
 def test_float32_alone():
     with pytest.raises(UnsupportedError, match="float32"):
-        measured(Fake(), spec=ConvSpec(1, 4, 4, 4, 4, dtype="float16"))
+        session.bench_convs([ConvSpec(1, 4, 4, 4, 4, dtype="float16")], Epilogue())
 
 
 def test_what_is_measured_without_being_asked():

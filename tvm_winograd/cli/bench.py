@@ -55,7 +55,8 @@ def _run_convs(args: argparse.Namespace) -> int:
     from ..shapes import Epilogue
 
     if args.pictures:
-        from ..bench.conv.pictures import draw, pyplot
+        from ..bench.conv.pictures import draw
+        from ..bench.pictures import pyplot
 
         pyplot()  # fail before anything is measured
     rows = bench_convs(

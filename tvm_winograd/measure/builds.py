@@ -167,14 +167,16 @@ def build_all(
     scratch: Path,
     jobs: int,
     finished: Callable[[K, Built], None] = lambda key, built: None,
+    longest: float = LONGEST,
 ) -> dict[K, Built]:
     """Runs all builds, `jobs` at a time, each in a folder of its own in `scratch`.
 
     Args:
         finished: called with each as soon as it is there.
+        longest: seconds of a build.
     """
     made: dict[K, Built] = {}
-    with Builders(scratch, jobs) as builders:
+    with Builders(scratch, jobs, longest) as builders:
         started = {key: builders.submit(build) for key, build in builds.items()}
         for future in as_completed(started.values()):
             for key in (key for key, mine in started.items() if mine is future):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from ..deploy.libraries import CUDART, load_cudart
 from ..errors import DeviceError, InputError
@@ -66,6 +66,23 @@ class Timing:
         each = [us / calls for us in interval_us]
         low, _, high = statistics.quantiles(each, n=4, method="inclusive")
         return cls(statistics.median(each), high - low, calls, len(each))
+
+
+class Timer(Protocol):
+    """What times calls: a `CudaTimer`, or a `cpu_timing.CpuTimer`."""
+
+    @property
+    def handle(self) -> int:
+        """The stream that other libraries have to launch on."""
+
+    def current(self) -> AbstractContextManager[Any]:
+        """While it is entered, TVM launches where calls are timed."""
+
+    def synchronize(self) -> None:
+        """Waits for everything that was launched."""
+
+    def measure(self, call: Call, mode: str, l2: str, plan: Plan | None) -> Timing:
+        """Times `call`, which launches the same work each time and waits for nothing."""
 
 
 class CudaTimer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from ..errors import BuildError
 from .attempt import Trouble, WrongResult, attempt_on_gpu
 from .builds import Built
-from .cuda_timing import CudaTimer
+from .cuda_timing import Timer
 
 Progress = Callable[[str], None]
 
@@ -28,6 +28,7 @@ class Prepared:
     call: Callable[[], Any]  # queues the work on the timer's stream and does not wait
     output: Callable[[], Any]  # the result of the last call, when the device is done
     config: str = field(default="", kw_only=True)  # kernels, knobs, versions, as text
+    note: str = field(default="", kw_only=True)  # what its rows say beside the figures
     # entered while it runs
     around: Callable[[], AbstractContextManager[Any]] = field(default=nullcontext, kw_only=True)
 
@@ -117,7 +118,7 @@ class Sink(Protocol[S]):
 
 def measure_all(
     cases: Iterable[Case[P, R]],
-    timer: CudaTimer,
+    timer: Timer,
     sink: Sink[R],
     progress: Progress = lambda text: None,
 ) -> list[R]:
@@ -136,7 +137,7 @@ def measure_all(
     return measured
 
 
-def measure(case: Case[P, R], timer: CudaTimer) -> list[R]:
+def measure(case: Case[P, R], timer: Timer) -> list[R]:
     """Measures one case: a row per timing, or one that says why there is none."""
     guarded = partial(attempt_on_gpu, who=case.who, ours=case.ours, timer=timer)
     checked = guarded(partial(_checked, case, timer))
@@ -153,7 +154,7 @@ def measure(case: Case[P, R], timer: CudaTimer) -> list[R]:
     return rows
 
 
-def _checked(case: Case[P, R], timer: CudaTimer) -> Outcome[P]:
+def _checked(case: Case[P, R], timer: Timer) -> Outcome[P]:
     """Builds, prepares and runs it once; the status is "ok" if the result is right."""
     built = case.built()
     if built and built.trouble:
@@ -168,7 +169,7 @@ def _checked(case: Case[P, R], timer: CudaTimer) -> Outcome[P]:
         timer.synchronize()
         error, limit = case.error(prepared), case.limit(prepared)
     if error <= limit:
-        return Outcome("ok", prepared, error, limit)
+        return Outcome("ok", prepared, error, limit, note=prepared.note)
     finite = error < float("inf")
     found = f"relative error {error:.2e}" if finite else "NaN or infinity in the result"
     note = f"{found}, limit {limit:.1e}".replace(".0e", "e")
@@ -182,4 +183,4 @@ def _timed(how: TimedHow[P], checked: Outcome[P]) -> Outcome[P]:
     assert prepared is not None
     with prepared.around():
         figures = {**how.labels, **how.measure(prepared)}
-    return Outcome("ok", prepared, checked.error, checked.limit, figures)
+    return replace(checked, figures=figures)

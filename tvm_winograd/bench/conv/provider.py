@@ -10,7 +10,7 @@ from typing import Protocol
 from tvm_winograd.gpu import Hardware
 from tvm_winograd.measure import engine
 from tvm_winograd.measure.builds import Build
-from tvm_winograd.measure.cuda_timing import CudaTimer
+from tvm_winograd.measure.cuda_timing import Timer
 from tvm_winograd.measure.problem import Problem
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.tables import lookup as logs
@@ -24,7 +24,7 @@ PEER_LIMIT = "winograd-f4"
 class Bench:
     """What every provider is made with."""
 
-    timer: CudaTimer
+    timer: Timer
     gpu: Hardware
     gpu_name: str
     rows: Sequence[logs.Row] = ()  # tuning results for our own kernels

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tvm_winograd.codegen import build
-from tvm_winograd.errors import InputError
+from tvm_winograd.errors import InputError, UnsupportedError
 from tvm_winograd.gpu import Gpu
 from tvm_winograd.measure import conditions
 from tvm_winograd.measure.builds import check_jobs
+from tvm_winograd.measure.conditions import Conditions
 from tvm_winograd.measure.cuda_timing import CudaTimer
 from tvm_winograd.measure.engine import Progress
 from tvm_winograd.shapes import ConvSpec, Epilogue
@@ -48,15 +50,31 @@ def bench_convs(
         WrongResult: a kernel of ours is wrong.
     """
     check_names(providers, PROVIDERS)
+    if others := [spec.key() for spec in specs if spec.dtype != "float32"]:
+        raise UnsupportedError(f"{others[0]}: this benchmark is of float32 convolutions")
     store, workers = Store(files), check_jobs(jobs)
+    with opened(arch, log_folder, stock, progress) as (bench, made):
+        chosen = pick(PROVIDERS, DEFAULT, providers, bench, progress)
+        return measure(specs, epilogue, chosen, bench, made, store, settings, progress, workers)
+
+
+@contextmanager
+def opened(
+    arch: str = "auto",
+    log_folder: Path | None = None,
+    stock: Path | None = None,
+    progress: Progress = lambda text: None,
+) -> Iterator[tuple[Bench, Conditions]]:
+    """Opens this machine's first GPU: what providers are made with, and what rows say of it.
+
+    Raises:
+        UnsupportedError: no GPU here, or another than `arch`.
+    """
     gpu, gpu_name = conditions.find_gpu(arch)
     rows = _log_rows(log_folder, gpu, progress)
     build.ensure_cuda_codegen()  # peers need TVM's CUDA runtime too, for their arrays
     with CudaTimer() as timer:
-        bench = Bench(timer, gpu, gpu_name, rows, stock)
-        chosen = pick(PROVIDERS, DEFAULT, providers, bench, progress)
-        made = conditions.collect(gpu)
-        return measure(specs, epilogue, chosen, bench, made, store, settings, progress, workers)
+        yield Bench(timer, gpu, gpu_name, rows, stock), conditions.collect(gpu)
 
 
 def _log_rows(folder: Path | None, gpu: Gpu, progress: Progress) -> list[logs.Row]:

@@ -17,6 +17,7 @@ class Torch:
     """torch.nn.functional.conv2d, and what the epilogue asks for as further operators."""
 
     name, ours = "torch", False
+    operator = "conv2d"  # the name of the variant
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -30,7 +31,7 @@ class Torch:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         with torch.cuda.stream(torch.cuda.ExternalStream(self._bench.timer.handle)):
-            yield Variant("conv2d", self._prepare)
+            yield Variant(self.operator, self._prepare)
 
     def transformed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What is done with the function before it is run."""
@@ -79,7 +80,7 @@ def conv_of(spec: ConvSpec, epilogue: Epilogue) -> Callable[..., Any]:
         if not alike:
             x = functional.pad(x, (left, right, top, bottom))
         padding = (top, left) if alike else (0, 0)
-        bias = rest[0] if epilogue.bias else None
+        bias = rest[0].to(x.dtype) if epilogue.bias else None
         y = functional.conv2d(x, w, bias, spec.stride, padding, spec.dilation, spec.groups)
         y = y + rest[-1] if epilogue.residual else y
         y = functional.relu(y) if epilogue.relu else y

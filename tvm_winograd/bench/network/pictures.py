@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tvm_winograd.errors import InputError
 
-from ..conv.pictures import pyplot
+from ..pictures import pyplot, save
 from .compare import MEASURES, Table, ours, profiles, speedup, table
 from .rows import KernelRow, Row
 
@@ -17,7 +16,7 @@ _SHOWN = 20  # kernels; the others are one bar
 
 
 def draw(rows: Sequence[Row], kernels: Sequence[KernelRow], folder: Path) -> list[Path]:
-    """PNG files in `folder`: speed-ups per GPU and measure, the kernels of each profile.
+    """Draws PNG files in `folder`: speed-ups per GPU and measure, the kernels of each profile.
 
     Raises:
         InputError: there is nothing to draw.  UnsupportedError: matplotlib is not installed.
@@ -32,13 +31,7 @@ def draw(rows: Sequence[Row], kernels: Sequence[KernelRow], folder: Path) -> lis
         figures[f"kernels-{head}"] = kernel_bars(plt, head, shares)
     if not figures:
         raise InputError("no row of ours has a time, and no kernel: nothing to draw")
-    folder.mkdir(parents=True, exist_ok=True)
-    made = []
-    for name, figure in figures.items():
-        made.append(folder / f"{_slug(name)}.png")
-        figure.savefig(made[-1], dpi=150, bbox_inches="tight")
-        plt.close(figure)
-    return made
+    return save(plt, figures, folder)
 
 
 def speedups(plt: Any, found: Table, gpu: str, measure: str) -> Any:
@@ -92,7 +85,3 @@ def _title(row: KernelRow, longest: int = 48) -> str:
     text = row.layers or row.kernel
     text = text if len(text) <= longest else text[: longest - 3] + "..."
     return f"{text} ({row.launches:g}x)"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
