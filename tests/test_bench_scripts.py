@@ -49,10 +49,7 @@ def test_implicit_gemm_beside_its_peers(script):
     named = gemm.candidates(SPEC, "gemm", GPU, 3)
     assert list(named) == ["default", "config 1", "config 2"]
     texts = [f"implicit-gemm {json.dumps(c.as_dict()['config'])}" for c in named.values()]
-    rows = [
-        timed(SPEC, "ours", n, 9.0 - i, t)
-        for i, (n, t) in enumerate(zip(named, texts, strict=True))
-    ]
+    rows = [timed(SPEC, "ours", name, 9.0 - i, texts[i]) for i, name in enumerate(named)]
     rows += [timed(SPEC, "torch", "conv2d", 20.0), timed(SPEC, "cublas", "matmul", 5.0)]
     line = gemm.summary(SPEC, rows)
     assert line[:6] == ["64, 14² -> 32, 1x1/1", "9.0 (2.0)", "7.0 (2.0)", "20.0 (2.0)",

@@ -87,7 +87,7 @@ def means(table: Table) -> list[Mean]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Writes for every setting a table of all providers, convolution by convolution, and the means."""
+    """Writes a table of all providers, convolution by convolution, and the means, per setting."""
     parts = []
     for setting, table in tables(rows).items():
         parts += [f"## {setting}", "", _table(table), ""]

@@ -42,8 +42,8 @@ def title(row: Row) -> str:
 
 
 def ours(named: dict[str, Row]) -> Row | None:
-    """Finds our row of a network, which others are compared with: as it is deployed if there is a choice,
-    without options if there is."""
+    """Finds our row of a network, which others are compared with: if there is a choice, the one as
+    it is deployed, without options."""
     timed = [row for row in named.values() if row.provider in NAMES and row.status == "ok"]
     order = [(name, plain) for name in NAMES for plain in (True, False)]
     return min(timed, key=lambda r: order.index((r.provider, not r.options)), default=None)
@@ -71,7 +71,7 @@ def means(found: Table) -> list[Mean]:
 
 
 def markdown(rows: Sequence[Row], kernels: Sequence[KernelRow] = ()) -> str:
-    """Writes for every network a table of all providers; the means; the kernels of what was profiled."""
+    """Writes a table of all providers of every network; the means; the kernels of profiles."""
     found, parts = table(rows), []
     for (gpu, model, batch), named in found.items():
         parts += [f"## {gpu}, {model}, batch {batch}", "", _providers(named), ""]
@@ -85,7 +85,7 @@ def markdown(rows: Sequence[Row], kernels: Sequence[KernelRow] = ()) -> str:
 
 
 def profiles(kernels: Iterable[KernelRow]) -> dict[str, list[KernelRow]]:
-    """Sorts kernels by network, the longest first; the key says which GPU, model, batch and options."""
+    """Sorts kernels by network, the longest first; keys name GPU, model, batch and options."""
     found: dict[str, list[KernelRow]] = {}
     for row in sorted(kernels, key=lambda row: -row.us):
         options = f", {row.options}" if row.options else ""
