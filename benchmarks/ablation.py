@@ -86,7 +86,7 @@ class AblationBuild:
 
 
 def kernel_of(config: FusedTile) -> Kernel:
-    """The fused kernel that a config is of."""
+    """Finds the fused kernel that a config is of."""
     return KERNEL if isinstance(config, Fused) else F4
 
 
@@ -114,7 +114,7 @@ class Task:
 
 
 def _finish(spec: ConvSpec, epilogue: Epilogue) -> Any:
-    """The epilogue as a kernel of its own, main(Y, B, R, O): four elements a thread."""
+    """Makes a kernel of the epilogue alone, main(Y, B, R, O): four elements a thread."""
     from tvm import s_tir, te
 
     y = te.placeholder(spec.output_shape, spec.acc, name="Y")
@@ -161,7 +161,7 @@ def prepare(task: Task, problem: Problem, folder: Path) -> Prepared:
 def with_second_kernel(
     choice: Choice, layout: str, problem: Problem, folder: Path, **values: str
 ) -> Prepared:
-    """The bare convolution into memory of its own, then "finish"."""
+    """Prepares the bare convolution into memory of its own, then "finish"."""
     import tvm
 
     spec = replace(problem.spec, layout=layout)
@@ -181,7 +181,7 @@ def with_second_kernel(
 def tasks_for(
     specs: Sequence[ConvSpec], only: str, arch: str, variants: Sequence[Knobs] = VARIANTS
 ) -> list[Task]:
-    """Every variant of every convolution whose name has `only` in it, and the default."""
+    """Lists every variant of every convolution whose name has `only` in it, and the default."""
     found = []
     for spec in specs:
         for variant in variants:
@@ -193,7 +193,7 @@ def tasks_for(
 
 
 def table(tasks: list[Task], cells: list[str]) -> str:
-    """A line a variant, a column a layer."""
+    """Draws a line a variant, a column a layer."""
     specs = list(dict.fromkeys(replace(t.spec, layout="NCHW") for t in tasks))
     lines = [" ".join([f"{'':50}", *(f"{f'{s.c}, {s.h}x{s.w}':>22}" for s in specs)])]
     rows: dict[str, list[str]] = {}
@@ -203,7 +203,7 @@ def table(tasks: list[Task], cells: list[str]) -> str:
 
 
 def resources_cell(task: Task, found: Resources | None) -> str:
-    """Registers, shared memory and spills; None: the config is illegal."""
+    """Writes registers, shared memory and spills; None: the config is illegal."""
     if found is None:
         return "illegal"
     spills = f" {found.spills}s" if found.spills else ""
@@ -224,7 +224,7 @@ def resources_cells(tasks: Sequence[Task]) -> list[str]:
 def measured_cells(
     tasks: Sequence[Task], specs: list[ConvSpec], provider: Ablation, store: Store
 ) -> list[str]:
-    """Times beside those of the default."""
+    """Measures: times beside those of the default."""
     with opened() as (bench, here):
         rows: list[Row] = []
         for epilogue in dict.fromkeys(task.variant.epilogue for task in tasks):
@@ -234,7 +234,7 @@ def measured_cells(
 
 
 def time_cell(us: dict[tuple[str, str], float | None], task: Task) -> str:
-    """us, and how much that is above the default's."""
+    """Writes us, and how much that is above the default's."""
     key = replace(task.spec, layout="NCHW").key()
     mine, default = us[key, task.variant.name], us[key, "default"]
     if mine is None:

@@ -45,6 +45,6 @@ def cell(row: Row | None) -> str:
 
 
 def broken(rows: list[Row]) -> list[str]:
-    """A line about each row of ours that broke or is wrong."""
+    """Writes a line about each row of ours that broke or is wrong."""
     bad = [row for row in rows if row.provider == "ours" and row.status in ("failed", "wrong")]
     return [f"{row.spec} {row.name}: {row.status}: {row.note}" for row in bad]

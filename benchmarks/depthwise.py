@@ -61,7 +61,7 @@ class Convs:
 
 
 def converted(row: ConvRow) -> Row:
-    """A convolution's row as this benchmark has them."""
+    """Turns a convolution's row into one of this benchmark."""
     spec, here = ConvSpec.from_key(row.spec), {f.name for f in fields(Conditions)}
     provider = "torch" if row.provider == "torch" else row.variant.partition(" ")[0]
     return Row(
@@ -80,7 +80,7 @@ def converted(row: ConvRow) -> Row:
 
 
 def candidates(spec: ConvSpec, bench: Bench, most: int, dlight: bool) -> dict[str, Choice]:
-    """The default config, others worth trying, dlight's schedule, by name."""
+    """Lists the default config, others worth trying, dlight's schedule, by name."""
     by_name = {kernel.name: kernel for kernel in KERNELS}
     found = by_name[OURS].configs(spec, bench.gpu)[:most]
     named = {
@@ -93,7 +93,7 @@ def candidates(spec: ConvSpec, bench: Bench, most: int, dlight: bool) -> dict[st
 
 
 def measured(args: argparse.Namespace, store: Store[Row]) -> None:
-    """Every layer and function at every batch; the rows are in the store."""
+    """Measures every layer and function at every batch, into the store."""
     with opened() as (bench, here):
         ours = Listed(bench, lambda spec, _: candidates(spec, bench, args.configs, args.dlight))
         (torch,) = pick({"torch": Torch}, (), ["torch"], bench, progress)
@@ -110,7 +110,7 @@ def measured(args: argparse.Namespace, store: Store[Row]) -> None:
 
 
 def summary(rows: list[Row]) -> list[str]:
-    """One line of the table: default, best config, dlight, torch, and how ours was made."""
+    """Writes one line of the table: default, best config, dlight, torch, and how ours was made."""
     first = {row.provider: row for row in reversed(rows)}
     own = [row for row in rows if row.provider in ("default", "config") and row.us]
     best = min(own, key=lambda row: row.us or 0.0, default=None)

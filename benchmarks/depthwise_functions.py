@@ -164,7 +164,7 @@ class FunctionCase:
 
 
 def build_of(name: str, batch: int, provider: str, bench: Bench) -> FunctionBuild | None:
-    """What another process compiles; nothing for torch."""
+    """Makes what another process compiles; nothing for torch."""
     if provider == "torch":
         return None
     return FunctionBuild(name, batch, bench.gpu.arch, dlight=provider == "dlight")
@@ -194,7 +194,7 @@ def measure(
 
 
 def legalised(name: str, batch: int) -> Any:
-    """The unscheduled PrimFunc of one of FUNCTIONS."""
+    """Makes the unscheduled PrimFunc of one of FUNCTIONS."""
     import tvm
     from tvm import relax
 
@@ -228,7 +228,7 @@ def legalised(name: str, batch: int) -> Any:
 
 
 def torch_function(name: str) -> Callable[..., Any]:
-    """The same in torch."""
+    """Makes the same in torch."""
     import torch
     from torch.nn import functional
 

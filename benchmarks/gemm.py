@@ -41,7 +41,7 @@ BRIEF = Plan(warmup_ms=15.0, total_ms=50.0)  # for one of many candidates
 
 
 def layers(n: int) -> list[ConvSpec]:
-    """The distinct convolutions of ResNet-18 and ResNet-50 but 3x3 with stride 1."""
+    """Lists the distinct convolutions of ResNet-18 and ResNet-50 but 3x3 with stride 1."""
     out = [ConvSpec(n, 3, 224, 224, 64, 7, 7, 2, (3, 3, 3, 3))]
 
     def add(c: int, size: int, k: int, taps: int, stride: int = 1) -> None:
@@ -63,7 +63,7 @@ def layers(n: int) -> list[ConvSpec]:
 
 
 def candidates(spec: ConvSpec, algorithm: str, gpu: Gpu, most: int) -> dict[str, Choice]:
-    """The default config and others worth trying, `most` in all, by name."""
+    """Lists the default config and others worth trying, `most` in all, by name."""
     (kernel,) = kernels_of(algorithm, gpu)
     if kernel.supports(spec, Epilogue(), gpu):
         return {}
@@ -104,7 +104,7 @@ PROVIDERS = {"torch": Torch, "cublas": CuBlas}
 
 
 def measured(args: argparse.Namespace, specs: list[ConvSpec], store: Store) -> list[Row]:
-    """The rows of each convolution: ours, the default first, then peers."""
+    """Measures each convolution: ours, the default first, then peers."""
     with opened() as (bench, here):
         most = args.configs
         ours = Listed(bench, lambda spec, _: candidates(spec, args.algorithm, bench.gpu, most))
@@ -115,7 +115,7 @@ def measured(args: argparse.Namespace, specs: list[ConvSpec], store: Store) -> l
 
 
 def summary(spec: ConvSpec, rows: list[Row]) -> list[str]:
-    """One line of the table: default, best, peers, and what the two of ours are."""
+    """Writes one line of the table: default, best, peers, and what the two of ours are."""
     mine = [row for row in rows if row.spec == spec.key()]
     own = [row for row in mine if row.provider == "ours" and row.us]
     peers = {row.provider: row for row in mine if row.provider != "ours"}
@@ -128,7 +128,7 @@ def summary(spec: ConvSpec, rows: list[Row]) -> list[str]:
 
 
 def knobs(row: Row | None) -> str:
-    """What differs most between configs."""
+    """Writes what differs most between configs."""
     if row is None:
         return ""
     c = json.loads(row.config.partition(" ")[2])

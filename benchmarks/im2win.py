@@ -56,7 +56,7 @@ BRIEF = Plan(warmup_ms=15.0, total_ms=60.0)
 
 
 def layers(n: int) -> list[ConvSpec]:
-    """The convolutions of LAYERS at batch `n`."""
+    """Lists the convolutions of LAYERS at batch `n`."""
     return [ConvSpec(n, c, hw, hw, k, r, r, stride, (0,) * 4) for c, hw, k, r, stride in LAYERS]
 
 
@@ -114,7 +114,7 @@ def listed(
 
 
 def measured_on_gpu(specs: list[ConvSpec], args: argparse.Namespace, store: Store) -> list[Row]:
-    """All candidates and cuDNN's algorithms, layer by layer."""
+    """Measures all candidates and cuDNN's algorithms, layer by layer."""
     settings = Settings(("graph",), ("warm",), BRIEF if args.configs > 1 else Plan())
     before = set(store.rows)
     try:
@@ -128,7 +128,7 @@ def measured_on_gpu(specs: list[ConvSpec], args: argparse.Namespace, store: Stor
 
 
 def measured_on_cpu(specs: list[ConvSpec], args: argparse.Namespace, store: Store) -> list[Row]:
-    """All candidates, layer by layer."""
+    """Measures all candidates, layer by layer."""
     here = on_this_cpu(host_cpu())
     bench = Bench(CpuTimer(), host_cpu(), here.gpu)
     ours = Listed(bench, partial(listed, bench, args), ours=False, workspaces=True)

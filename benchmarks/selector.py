@@ -59,7 +59,7 @@ LEAST_FLOPS, MOST_FLOPS, MOST_BYTES = 1e7, 4e10, 3e8
 
 
 def grid() -> list[ConvSpec]:
-    """The convolutions, always the same ones; odd positions are held out."""
+    """Draws the convolutions, always the same ones; odd positions are held out."""
     rng, out = random.Random(2026), dict[ConvSpec, None]()
     shares = [share for share, *_ in FILTERS]
     while len(out) < COUNT:
@@ -80,7 +80,7 @@ def grid() -> list[ConvSpec]:
 
 
 def candidates(spec: ConvSpec, gpu: Gpu) -> list[tuple[Kernel, Any]]:
-    """(kernel, its default config) of all that apply."""
+    """Lists (kernel, its default config) of all that apply."""
     able = [k for k in KERNELS if k.target == "cuda" and not k.supports(spec, EPILOGUE, gpu)]
     return [(k, k.configs(spec, gpu)[0]) for k in able]
 
@@ -95,13 +95,13 @@ def read(path: Path) -> dict[str, dict[str, dict]]:
 
 
 def missing(spec: ConvSpec, rows: dict[str, dict[str, dict]], gpu: Gpu) -> list[tuple[Kernel, Any]]:
-    """The candidates that no row describes."""
+    """Lists the candidates that no row describes."""
     known = rows.get(spec.key(), {})
     return [(k, c) for k, c in candidates(spec, gpu) if not describes(known.get(k.name), k, c)]
 
 
 def describes(row: dict | None, kernel: Kernel, config: Any) -> bool:
-    """Whether a row is of this config; fields it is older than mean as before by default."""
+    """Says whether a row is of this config; fields it is older than have their defaults."""
     try:
         return row is not None and kernel.make_config(row["config"]) == config
     except TvmWinogradError:
@@ -109,7 +109,7 @@ def describes(row: dict | None, kernel: Kernel, config: Any) -> bool:
 
 
 def line_of(row: Row, config: Any) -> dict[str, Any]:
-    """A row as the file has it."""
+    """Turns a row into a line of the file."""
     assert row.us is not None and row.spread_us is not None
     return {
         "spec": row.spec,
@@ -162,7 +162,7 @@ def main() -> None:
 def listed(
     todo: dict[ConvSpec, dict[str, Any]], spec: ConvSpec, epilogue: Epilogue
 ) -> dict[str, Choice]:
-    """What is to be measured of a convolution, by the kernel's name."""
+    """Lists what is to be measured of a convolution, by the kernel's name."""
     by_name = {kernel.name: kernel for kernel in KERNELS}
     return {name: choice_of(by_name[name], config) for name, config in todo[spec].items()}
 

@@ -92,7 +92,7 @@ class Builders:
         self._pool.shutdown(cancel_futures=True)
 
     def __len__(self) -> int:
-        """How many different builds were submitted."""
+        """Counts the different builds that were submitted."""
         return len(self._futures)
 
     def submit(self, build: Build) -> Future[Built]:
@@ -225,7 +225,7 @@ def _timed(build: Build, folder: Path, longest: float) -> Built:
 
 
 def _mark(folder: Path) -> Path:
-    """The file that holds the id of the process that compiles into `folder`, or died of that."""
+    """Names the file with the id of the process that compiles into `folder`, or died of that."""
     return folder.with_name(folder.name + ".begun")
 
 

@@ -62,7 +62,7 @@ class Timing:
 
     @classmethod
     def of(cls, interval_us: Sequence[float], calls: int) -> Timing:
-        """From at least two intervals' times."""
+        """Makes it from at least two intervals' times."""
         each = [us / calls for us in interval_us]
         low, _, high = statistics.quantiles(each, n=4, method="inclusive")
         return cls(statistics.median(each), high - low, calls, len(each))
@@ -139,13 +139,13 @@ class CudaTimer:
         return self._use_stream(self.handle)
 
     def synchronize(self) -> None:
-        """Wait for everything on the GPU, other streams included."""
+        """Waits for everything on the GPU, other streams included."""
         self._cuda("DeviceSynchronize")
 
     def measure(
         self, call: Call, mode: str = "graph", l2: str = "warm", plan: Plan | None = None
     ) -> Timing:
-        """The time of `call`, which launches the same work each time and waits for nothing.
+        """Times `call`, which launches the same work each time and waits for nothing.
 
         Args:
             mode: of MODES. In a graph, `call` is captured after it ran: its workspaces are there.
@@ -167,7 +167,7 @@ class CudaTimer:
         return Timing.of(times, calls)
 
     def latency(self, call: Call, plan: Plan | None = None) -> Timing:
-        """Single calls as the host sees them, from an idle GPU to an idle GPU.
+        """Times single calls as the host sees them, from an idle GPU to an idle GPU.
 
         Raises:
             DeviceError: a launch failed.
@@ -183,7 +183,7 @@ class CudaTimer:
         return Timing.of(times, 1)
 
     def _warm_up(self, call: Call, least_ms: float) -> float:
-        """Milliseconds per call, as the host sees them, in the last and longest round."""
+        """Warms up: milliseconds per call, as the host sees them, in the last and longest round."""
         call()
         self._cuda("StreamSynchronize", self._stream)
         begin, count = time.perf_counter(), 1
@@ -199,7 +199,7 @@ class CudaTimer:
 
     @contextmanager
     def _submission(self, call: Call, calls: int, mode: str) -> Iterator[Call]:
-        """A function that launches `calls` calls."""
+        """Yields a function that launches `calls` calls."""
         if mode == "back_to_back":
             yield lambda: [call() for _ in range(calls)]
             return
@@ -224,7 +224,7 @@ class CudaTimer:
         return graph
 
     def _intervals(self, submit: Call, repeats: int, cold: bool) -> list[float]:
-        """Microseconds of each interval."""
+        """Times intervals, each in microseconds."""
         with ExitStack() as made:
             pairs = [(self._event(made), self._event(made)) for _ in range(repeats)]
             for start, end in pairs:
@@ -276,7 +276,7 @@ class Cudart:
             raise DeviceError(f"cuda{name} failed: {self._reason(status)} (error {status})")
 
     def quiet(self, name: str, *arguments: Any) -> int:
-        """The status; CUDA's note of it is cleared, so that no later call reports it again."""
+        """Calls; returns the status. CUDA's note of it is cleared: no later call reports it again."""
         status = int(getattr(self._library, f"cuda{name}")(*arguments))
         if status:
             self._library.cudaGetLastError()

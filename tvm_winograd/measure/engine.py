@@ -94,19 +94,19 @@ class Case(Protocol[P, R]):
         """
 
     def error(self, prepared: P) -> float:
-        """The error of the last call's output, infinite if it is not finite."""
+        """Compares the last call's output with float64; infinite if it is not finite."""
 
     def limit(self, prepared: P) -> float:
-        """The largest error that is right."""
+        """Says which error is the largest that is right."""
 
     def timings(self) -> Sequence[TimedHow[P]]:
-        """How it is timed; each makes a row."""
+        """Lists how it is timed; each makes a row."""
 
     def row(self, outcome: Outcome[P]) -> R:
-        """What is kept of an outcome."""
+        """Makes the row that is kept of an outcome."""
 
     def line(self, rows: Sequence[R]) -> str:
-        """A line of progress about all its rows."""
+        """Writes a line of progress about all its rows."""
 
 
 class Sink(Protocol[S]):

@@ -55,16 +55,16 @@ class Problem:
         return reference.apply_epilogue(spec, self.epilogue, y, **rest)
 
     def array(self, name: str, layout: str = "NCHW") -> np.ndarray:
-        """One of `arrays`; x and residual in `layout`."""
+        """Returns one of `arrays`; x and residual in `layout`."""
         array = self.arrays[name]
         return reference.from_nchw(array, layout) if name in ("x", "residual") else array
 
     def tensors(self, layout: str = "NCHW") -> list[Any]:
-        """x, w[, bias][, residual] on the device; x and residual in `layout`."""
+        """Copies x, w[, bias][, residual] to the device, once; x and residual in `layout`."""
         return [self._tensor(name, layout) for name in self.arrays]
 
     def poisoned(self, layout: str = "NCHW") -> Any:
-        """A new output on the device, filled with `poison`."""
+        """Makes a new output on the device, filled with `poison`."""
         if layout not in self._poison:
             shape = replace(self.spec, layout=layout).output_shape
             self._poison[layout] = self.on_device(poison(shape, self.spec.out_dtype))
@@ -72,13 +72,13 @@ class Problem:
         return full.copyto(full.device)
 
     def on_device(self, array: np.ndarray) -> Any:
-        """A TVM tensor of `array`."""
+        """Copies an array into a TVM tensor."""
         import tvm
 
         return tvm.runtime.tensor(array, tvm.device(self._device, 0))
 
     def error(self, got: np.ndarray, layout: str = "NCHW") -> float:
-        """Relative Frobenius error of a result in `layout`; infinite if it is not finite."""
+        """Finds the relative Frobenius error of a result in `layout`; infinite if not finite."""
         return reference.relative_error(reference.to_nchw(got, layout), self.want)
 
     def _tensor(self, name: str, layout: str) -> Any:
@@ -89,7 +89,7 @@ class Problem:
 
 
 def poison(shape: Sequence[int], dtype: str) -> np.ndarray:
-    """An array of NaN (of an integer dtype: its least value): what is not written over shows."""
+    """Makes an array of NaN (of integers: the least one): what is not written over shows."""
     kind = numpy_dtype(dtype)
     return np.full(tuple(shape), np.iinfo(kind).min if kind.kind == "i" else np.nan, kind)
 

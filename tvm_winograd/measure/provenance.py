@@ -50,7 +50,7 @@ def collect(hardware: Hardware, mock: bool = False) -> Provenance:
 
 
 def _device(hardware: Hardware) -> tuple[str, str]:
-    """(name, driver version)"""
+    """Finds (name, driver version)."""
     if isinstance(hardware, Cpu):
         return hardware.cpu, ""
     gpus = env.collect()["gpus"]

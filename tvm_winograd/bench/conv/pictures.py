@@ -38,7 +38,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def heat_map(plt: Any, setting: Setting, table: Table) -> Any:
-    """A figure: convolutions by cuDNN algorithms, in each cell how many times faster ours is."""
+    """Draws convolutions by cuDNN algorithms, in each cell how many times faster ours is."""
     from matplotlib.colors import TwoSlopeNorm
 
     specs = [spec for spec, named in table.items() if ours(named)]
@@ -59,7 +59,7 @@ def heat_map(plt: Any, setting: Setting, table: Table) -> Any:
 
 
 def roofline(plt: Any, setting: Setting, table: Table, gpu: Gpu) -> Any:
-    """A figure: TFLOP/s over arithmetic intensity, both of the direct convolution, with what the
+    """Draws TFLOP/s over arithmetic intensity, both of the direct convolution, with what the
     GPU's memory and FMA units allow; the Winograd algorithms need fewer FLOPs and may be above."""
     figure, axes = plt.subplots(figsize=(8, 5))
     markers = {"ours best": "o", "cudnn, fastest": "s", "torch conv2d": "^", "tvm-dlight": "v"}
@@ -88,7 +88,7 @@ def roofline(plt: Any, setting: Setting, table: Table, gpu: Gpu) -> Any:
 
 
 def _points(table: Table, name: str) -> list[tuple[float, float]]:
-    """(FLOPs per byte, TFLOP/s) of each convolution that has the row."""
+    """Lists (FLOPs per byte, TFLOP/s) of each convolution that has the row."""
     points = []
     for key, named in table.items():
         spec = ConvSpec.from_key(key)

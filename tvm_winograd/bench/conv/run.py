@@ -71,7 +71,7 @@ def measure(
 def _builds(
     specs: Iterable[ConvSpec], epilogue: Epilogue, providers: Sequence[Provider]
 ) -> Iterator[Build]:
-    """All compilations, in the order in which they will be waited for."""
+    """Yields all compilations, in the order in which they will be waited for."""
     for spec in specs:
         for provider in providers:
             for variant in provider.variants(spec, epilogue):

@@ -34,7 +34,7 @@ class Torch:
             yield Variant(self.operator, self._prepare)
 
     def transformed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What is done with the function before it is run."""
+        """Changes the function before it is run."""
         return function
 
     def _prepare(self, problem: Problem, folder: Path | None) -> Prepared:

@@ -60,7 +60,7 @@ class Network:
         self.inputs = [random_input(rng, tensor.shape) for tensor in self.model.inputs]
 
     def tensors(self) -> list[Any]:
-        """The inputs on the device, TVM's tensors."""
+        """Copies the inputs to the device, as TVM's tensors."""
         return [on_device(array, self._device) for array in self.inputs]
 
     @cached_property
@@ -92,18 +92,18 @@ class Network:
             torch.cuda.empty_cache()
 
     def torch_inputs(self) -> list[Any]:
-        """The inputs on the device, torch's tensors."""
+        """Copies the inputs to the device, as torch's tensors."""
         import torch
 
         return [torch.from_numpy(array).to(self._device) for array in self.inputs]
 
     def error(self, outputs: Sequence[np.ndarray]) -> float:
-        """The largest relative Frobenius error of the outputs; infinite if one is not finite."""
+        """Finds the outputs' largest relative Frobenius error; infinite if one is not finite."""
         return worst_error(outputs, self._want)
 
     @cached_property
     def float32_error(self) -> float:
-        """Of a plain float32 evaluation: torch's, else numpy's."""
+        """The error of a plain float32 evaluation: torch's, else numpy's."""
         if self._has_twin:
             return worst_error(self._torch_outputs("float32"), self._want)
         model = self.model

@@ -25,7 +25,7 @@ _ARTIFACT = "artifact"
 
 
 class Ours:
-    """As it is deployed: all but the first and last kernel in one CUDA graph."""
+    """A network as it is deployed: all but the first and last kernel in one CUDA graph."""
 
     name, ours, graph = "ours", True, True
 
@@ -63,7 +63,7 @@ class Ours:
         )
 
     def _check_kind(self, artifact: Artifact) -> None:
-        """Of an artifact that was given; one of ours is as it was asked for."""
+        """Refuses an artifact that was given and is of the other kind."""
         captured = any(module["cuda_graph"] for module in artifact.manifest["modules"])
         if self._bench.hardware.kind == "cuda" and captured != self.graph:
             kind, name = ("with", Ours.name) if captured else ("without", OursKernels.name)

@@ -35,7 +35,7 @@ def draw(rows: Sequence[Row], kernels: Sequence[KernelRow], folder: Path) -> lis
 
 
 def speedups(plt: Any, found: Table, gpu: str, measure: str) -> Any:
-    """A figure: for each network a group of bars, how many times faster ours is than each other."""
+    """Draws for each network a group of bars, how many times faster ours is than each other."""
     ratios: dict[str, dict[int, float]] = {}  # provider -> number of the network -> how many times
     for group, named in enumerate(found.values()):
         for name, row in named.items():
@@ -60,7 +60,7 @@ def speedups(plt: Any, found: Table, gpu: str, measure: str) -> Any:
 
 
 def kernel_bars(plt: Any, head: str, shares: Sequence[KernelRow]) -> Any:
-    """A figure: a bar per kernel with its time in a run, a colour per schedule."""
+    """Draws a bar per kernel with its time in a run, a colour per schedule."""
     shown, rest = shares[:_SHOWN], shares[_SHOWN:]
     bars = [(_title(row), row.us, row.percent, row.schedule or "other") for row in shown]
     if rest:
@@ -81,7 +81,7 @@ def kernel_bars(plt: Any, head: str, shares: Sequence[KernelRow]) -> Any:
 
 
 def _title(row: KernelRow, longest: int = 48) -> str:
-    """The layers, as many as there is room for; of what is no convolution the kernel."""
+    """Names the layers, as many as there is room for, or the kernel of what is no convolution."""
     text = row.layers or row.kernel
     text = text if len(text) <= longest else text[: longest - 3] + "..."
     return f"{text} ({row.launches:g}x)"
