@@ -127,8 +127,8 @@ def on_the_cpu():
 
 
 def measured(bench, said):
-    settings, ours = Settings(["back_to_back"], ["warm"]), Ours(bench)
-    return measure([SPEC], FULL, [ours], bench, CONDITIONS, Store(), settings, said.append, 2)
+    settings, ours = Settings(["back_to_back"], ["warm"], jobs=2), Ours(bench)
+    return measure([SPEC], FULL, [ours], bench, CONDITIONS, Store(), settings, said.append)
 
 
 def test_compiled_elsewhere_checked_and_measured_here(on_the_cpu):

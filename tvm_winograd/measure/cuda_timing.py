@@ -276,7 +276,7 @@ class Cudart:
             raise DeviceError(f"cuda{name} failed: {self._reason(status)} (error {status})")
 
     def quiet(self, name: str, *arguments: Any) -> int:
-        """Calls; returns the status. CUDA's note of it is cleared: no later call reports it again."""
+        """Calls; returns the status. CUDA's note of it is cleared: no later call reports it."""
         status = int(getattr(self._library, f"cuda{name}")(*arguments))
         if status:
             self._library.cudaGetLastError()

@@ -33,11 +33,13 @@ DEFAULT = tuple(name for name in PROVIDERS if name != TorchCompile.name)
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured of each variant."""
+    """What is measured of each variant, and how."""
 
     modes: Sequence[str] = MODES
     l2: Sequence[str] = L2_STATES
     plan: Plan = field(default_factory=Plan)
+    # Processes that compile at a time, while others are measured; None: as many as there are cores.
+    jobs: int | None = None
 
 
 def measure(
@@ -49,18 +51,15 @@ def measure(
     store: Sink[Row],
     settings: Settings | None = None,
     progress: Progress = lambda text: None,
-    jobs: int | None = None,
 ) -> list[Row]:
     """Returns all rows, which are in `store` as soon as each is measured.
 
-    Args:
-        jobs: processes that compile at a time, while others are measured; as many as there are
-            cores if not given.
     Raises:
         WrongResult: a kernel of ours is wrong.  DeviceError: the GPU's context is lost.
     """
     settings = settings or Settings()
-    with building(_builds(specs, epilogue, providers), check_jobs(jobs), progress) as builders:
+    jobs, builds = check_jobs(settings.jobs), _builds(specs, epilogue, providers)
+    with building(builds, jobs, progress) as builders:
         if set(settings.modes) - {"graph"}:
             builders.finish()  # what the host does is measured too
         session = Session(builders, bench, conditions, settings)

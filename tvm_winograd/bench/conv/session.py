@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from tvm_winograd.codegen import build
@@ -52,10 +53,10 @@ def bench_convs(
     check_names(providers, PROVIDERS)
     if others := [spec.key() for spec in specs if spec.dtype != "float32"]:
         raise UnsupportedError(f"{others[0]}: this benchmark is of float32 convolutions")
-    store, workers = Store(files), check_jobs(jobs)
+    store, settings = Store(files), replace(settings or Settings(), jobs=check_jobs(jobs))
     with opened(arch, log_folder, stock, progress) as (bench, made):
         chosen = pick(PROVIDERS, DEFAULT, providers, bench, progress)
-        return measure(specs, epilogue, chosen, bench, made, store, settings, progress, workers)
+        return measure(specs, epilogue, chosen, bench, made, store, settings, progress)
 
 
 @contextmanager
