@@ -4,93 +4,117 @@
     python benchmarks/ablation.py --resources [--arch sm_90]      registers only: needs no GPU
     python benchmarks/ablation.py --kernel winograd-f4-fused      its configs: F(4x4)
 
-Everything is compiled first, in parallel; then each variant is run on poisoned memory, compared
-with float64 and timed in a CUDA graph, L2 warm, filters transformed outside the time. openCNN's
-kernel, as our knobs express it, is among the variants.
+Each variant is run on poisoned memory, compared with float64 and timed in a CUDA graph, L2 warm,
+filters transformed outside the time. openCNN's kernel, as our knobs express it, is among the
+variants.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
+import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ablation_variants import FULL, NONE, VARIANTS, Variant, variants_of_f4
-from common import exit_code
+from ablation_variants import NONE, VARIANTS, variants_of_f4
+from ablation_variants import Variant as Knobs
+from common import choice_of, exit_code, progress
 
 from tvm_winograd import ConvSpec, Epilogue
-from tvm_winograd.bench.conv.problem import Problem
+from tvm_winograd.bench.conv.ours import LIBRARY, loaded, packed
+from tvm_winograd.bench.conv.provider import Prepared, Variant
 from tvm_winograd.bench.conv.rows import Row, Store
+from tvm_winograd.bench.conv.run import Settings, measure
+from tvm_winograd.bench.conv.session import opened
 from tvm_winograd.choose.select import Choice
 from tvm_winograd.codegen import build
 from tvm_winograd.conv import CompiledConv
+from tvm_winograd.errors import BuildError, UnsupportedError
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.measure import conditions
-from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
+from tvm_winograd.measure.builds import build_all, check_jobs
+from tvm_winograd.measure.conditions import find_gpu
+from tvm_winograd.measure.cuda_timing import Plan
+from tvm_winograd.measure.problem import Problem
 from tvm_winograd.schedules.base.kernel import Kernel
 from tvm_winograd.schedules.winograd_fused.kernel import F4, KERNEL, Fused, FusedTile
-from tvm_winograd.te import common, winograd
-from tvm_winograd.truth.tolerances import tolerance
+from tvm_winograd.te import common
 
 LAYERS = "64x56,128x28,256x14,512x7"  # C = K, map: the 3x3 layers of ResNets
-PLAN = Plan(warmup_ms=30, repeats=30, total_ms=100)
+SETTINGS = Settings(("graph",), ("warm",), Plan(warmup_ms=30, repeats=30, total_ms=100))
+_RESOURCES, _FINISH = "resources.json", "finish.so"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas says of the kernel with the arithmetic."""
+
+    registers: int
+    spills: int  # stores and loads
+
+    @classmethod
+    def read(cls, folder: Path) -> Resources:
+        return cls(**json.loads((folder / _RESOURCES).read_text(encoding="utf-8")))
+
+
+@dataclass(frozen=True)
+class AblationBuild:
+    """Compiles a variant: functions "conv" and "pack" into a library, maybe "finish" into another,
+    and what ptxas says."""
+
+    spec: ConvSpec  # in the variant's layout
+    epilogue: Epilogue
+    separate: bool  # the epilogue in a kernel of its own
+    config: FusedTile
+    arch: str
+
+    def __call__(self, folder: Path) -> None:
+        gpu, inside = gpu_for(self.arch), NONE if self.separate else self.epilogue
+        done = CompiledConv(self.spec, inside, gpu, choice_of(kernel_of(self.config), self.config))
+        build.export(done.executable, folder / LIBRARY)
+        if self.separate:
+            finish = build.build(_finish(self.spec, self.epilogue), gpu)
+            build.export(finish, folder / _FINISH)
+        kernel = max(done.resources(), key=lambda found: found.registers)
+        spills = (kernel.spill_stores or 0) + (kernel.spill_loads or 0)
+        found = {"registers": kernel.registers, "spills": spills}
+        (folder / _RESOURCES).write_text(json.dumps(found), encoding="utf-8")
+
+
+def kernel_of(config: FusedTile) -> Kernel:
+    """Finds the fused kernel that a config is of."""
+    return KERNEL if isinstance(config, Fused) else F4
 
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to compile: a variant of a convolution."""
+    """A variant of one convolution."""
 
-    variant: Variant
+    variant: Knobs
     spec: ConvSpec  # in the variant's layout
     config: FusedTile
     arch: str
-    library: str
-
-    @property
-    def kernel(self) -> Kernel:
-        return KERNEL if isinstance(self.config, Fused) else F4
 
     @property
     def refused(self) -> str | None:
-        return self.kernel.illegal(self.config, self.spec, gpu_for(self.arch))
+        return kernel_of(self.config).illegal(self.config, self.spec, gpu_for(self.arch))
 
-
-@dataclass(frozen=True)
-class Built:
-    """What ptxas says of the kernel with the arithmetic; or why there is none."""
-
-    registers: int = 0
-    spills: int = 0  # stores and loads
-    reason: str = ""
-
-
-def compile_task(task: Task) -> Built:
-    """In a worker process: functions "conv", "pack" and maybe "finish", as a library."""
-    epilogue = NONE if task.variant.separate else task.variant.epilogue
-    choice = Choice(task.kernel, task.config, "explicit", "ablation")
-    done = CompiledConv(task.spec, epilogue, gpu_for(task.arch), choice)
-    build.export(done.executable, task.library)
-    if task.variant.separate:
-        finish = build.build(_finish(task.spec, task.variant.epilogue), gpu_for(task.arch))
-        build.export(finish, _finish_library(task))
-    kernel = max(done.resources(), key=lambda found: found.registers)
-    return Built(kernel.registers, (kernel.spill_stores or 0) + (kernel.spill_loads or 0))
-
-
-def _finish_library(task: Task) -> str:
-    return task.library.replace(".so", "-finish.so")
+    def build(self) -> AblationBuild:
+        """Raises:
+        UnsupportedError: the config is illegal.
+        """
+        if self.refused:
+            raise UnsupportedError(self.refused)
+        variant = self.variant
+        return AblationBuild(self.spec, variant.epilogue, variant.separate, self.config, self.arch)
 
 
 def _finish(spec: ConvSpec, epilogue: Epilogue) -> Any:
-    """The epilogue as a kernel of its own, main(Y, B, R, O): four elements a thread."""
+    """Makes a kernel of the epilogue alone, main(Y, B, R, O): four elements a thread."""
     from tvm import s_tir, te
 
     y = te.placeholder(spec.output_shape, spec.acc, name="Y")
@@ -106,75 +130,70 @@ def _finish(spec: ConvSpec, epilogue: Epilogue) -> Any:
     return sch.mod["main"].with_attr("global_symbol", "main")
 
 
-def compile_all(tasks: list[Task]) -> list[Built]:
-    """In as many processes as there are cores; a refused one is not tried."""
-    wanted = [task for task in tasks if task.refused is None]
-    context = multiprocessing.get_context("spawn")  # TVM's threads do not survive a fork
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(wanted)), context) as pool:
-        done = iter(list(pool.map(compile_task, wanted)))
-    return [Built(reason=reason) if (reason := task.refused) else next(done) for task in tasks]
+class Ablation:
+    """The variants as a provider; it computes those with the epilogue that is asked for."""
+
+    name, ours = "ablation", True
+
+    def __init__(self, variants: Sequence[Knobs], only: str, arch: str) -> None:
+        self._variants, self._only, self._arch = variants, only, arch
+
+    def available(self) -> str | None:
+        return None
+
+    def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
+        for task in tasks_for([spec], self._only, self._arch, self._variants):
+            if task.variant.epilogue == epilogue:
+                yield Variant(task.variant.name, partial(prepare, task), task.build)
 
 
-class Bench:
-    """Measures one variant after the other on the first GPU."""
+def prepare(task: Task, problem: Problem, folder: Path) -> Prepared:
+    """Loads what was built; a separate epilogue is a second launch."""
+    choice, layout = choice_of(kernel_of(task.config), task.config), task.spec.layout
+    found = Resources.read(folder)
+    note = f"{found.registers} registers, {found.spills} spills"
+    text = str(task.config)
+    if not task.variant.separate:
+        return loaded(choice, layout, problem, folder, text, note=note)
+    return with_second_kernel(choice, layout, problem, folder, config=text, note=note)
 
-    def __init__(self, timer: CudaTimer, spec: ConvSpec) -> None:
-        self._timer = timer
-        self._problems = {epilogue: Problem(spec, epilogue) for epilogue in (NONE, FULL)}
 
-    def measure(self, task: Task) -> dict[str, float]:
-        """Fields of a Row. Raises SystemExit if the result is wrong."""
-        layout = task.spec.layout
-        problem = self._problems[task.variant.epilogue]
-        out = problem.poisoned(layout)
-        with self._timer.current():
-            call = self._call(task, problem.tensors(layout), out)
-            call()
-        self._timer.synchronize()
-        limit = tolerance(task.spec, task.kernel.algorithm)
-        error = problem.error(out.numpy(), layout)
-        if not error <= limit:
-            raise SystemExit(f"{task.variant.name}, {task.spec.key()}: wrong, error {error:.2e}")
-        found = self._timer.measure(call, plan=PLAN)
-        return {"error": error, "tflops": task.spec.flops / found.us / 1e6, **asdict(found)}
+def with_second_kernel(
+    choice: Choice, layout: str, problem: Problem, folder: Path, **values: str
+) -> Prepared:
+    """Prepares the bare convolution into memory of its own, then "finish"."""
+    import tvm
 
-    def _call(self, task: Task, arrays: list[Any], out: Any) -> Callable[[], None]:
-        """What is timed; the filters are transformed here."""
-        import tvm
+    spec = replace(problem.spec, layout=layout)
+    library = tvm.runtime.load_module(str(folder / LIBRARY))
+    finish = tvm.runtime.load_module(str(folder / _FINISH))
+    x, w, *rest = problem.tensors(layout)
+    weights, out = packed(library, choice, spec, w), problem.poisoned(layout)
+    between = tvm.runtime.empty(spec.output_shape, "float32", out.device)
 
-        x, w, *rest = arrays
-        library = tvm.runtime.load_module(task.library)
-        shape = winograd.weight_shape(task.spec, task.config.tiling)
-        packed = tvm.runtime.empty(shape, "float32", out.device)
-        library["pack"](w, packed)
-        if not task.variant.separate:
-            return lambda: library["conv"](x, packed, *rest, out)
-        between = tvm.runtime.empty(task.spec.output_shape, "float32", out.device)
-        finish = tvm.runtime.load_module(_finish_library(task))
+    def both() -> None:
+        library["conv"](x, weights, between)
+        finish["main"](between, *rest, out)
 
-        def both() -> None:
-            library["conv"](x, packed, between)
-            finish["main"](between, *rest, out)
-
-        return both
+    return Prepared(both, out.numpy, choice.algorithm, layout, **values)
 
 
 def tasks_for(
-    specs: list[ConvSpec], only: str, arch: str, folder: str, variants: Sequence[Variant] = VARIANTS
+    specs: Sequence[ConvSpec], only: str, arch: str, variants: Sequence[Knobs] = VARIANTS
 ) -> list[Task]:
+    """Lists every variant of every convolution whose name has `only` in it, and the default."""
     found = []
     for spec in specs:
         for variant in variants:
             if only in variant.name or variant.name == "default":
                 there = replace(spec, layout=variant.layout)
                 config = variant.config_for(there, gpu_for(arch))
-                library = str(Path(folder, f"{len(found)}.so"))
-                found.append(Task(variant, there, config, arch, library))
+                found.append(Task(variant, there, config, arch))
     return found
 
 
 def table(tasks: list[Task], cells: list[str]) -> str:
-    """A line a variant, a column a layer."""
+    """Draws a line a variant, a column a layer."""
     specs = list(dict.fromkeys(replace(t.spec, layout="NCHW") for t in tasks))
     lines = [" ".join([f"{'':50}", *(f"{f'{s.c}, {s.h}x{s.w}':>22}" for s in specs)])]
     rows: dict[str, list[str]] = {}
@@ -183,39 +202,44 @@ def table(tasks: list[Task], cells: list[str]) -> str:
     return "\n".join(lines + [" ".join([f"{name:50}", *row]) for name, row in rows.items()])
 
 
-def resources_cell(task: Task, built: Built) -> str:
-    if built.reason:
+def resources_cell(task: Task, found: Resources | None) -> str:
+    """Writes registers, shared memory and spills; None: the config is illegal."""
+    if found is None:
         return "illegal"
-    spills = f" {built.spills}s" if built.spills else ""
-    return f"{built.registers}r {task.config.shared_bytes}B{spills}"
+    spills = f" {found.spills}s" if found.spills else ""
+    return f"{found.registers}r {task.config.shared_bytes}B{spills}"
 
 
-def measure_all(tasks: list[Task], built: list[Built], json_file: str | None) -> list[str]:
-    """The cells of the table; rows go to `json_file` as they come."""
-    made = conditions.collect(gpu_for(tasks[0].arch))
-    store, cells = Store([Path(json_file)] if json_file else []), []
-    base: dict[str, float] = {}
-    bench: tuple[Any, Bench] | None = None
-    build.ensure_cuda_codegen()  # loads TVM's CUDA runtime
-    with CudaTimer() as timer:
-        for task, done in zip(tasks, built, strict=True):
-            spec = replace(task.spec, layout="NCHW")
-            if bench is None or bench[0] != spec:
-                bench = spec, Bench(timer, spec)
-            row = partial(Row, spec.key(), task.variant.epilogue.key(), "ablation")
-            about = {"layout": task.spec.layout, "config": str(task.config), **asdict(made)}
-            if done.reason:
-                store.add([row(task.variant.name, "refused", note=done.reason, **about)])
-                cells.append("illegal")
-                continue
-            note = f"{done.registers} registers, {done.spills} spills"
-            found = bench[1].measure(task)
-            how = {"mode": "graph", "l2": "warm", "note": note, **found}
-            store.add([row(task.variant.name, "ok", **how, **about)])
-            us = found["us"]
-            base.setdefault(spec.key(), us)
-            cells.append(f"{us:.1f} us {us / base[spec.key()] - 1:+6.1%}")
-    return cells
+def resources_cells(tasks: Sequence[Task]) -> list[str]:
+    """Compiles all that are legal, without a GPU."""
+    builds = {i: task.build() for i, task in enumerate(tasks) if task.refused is None}
+    with tempfile.TemporaryDirectory() as scratch:
+        made = build_all(builds, Path(scratch), check_jobs(None))
+        if broken := [done.trouble for done in made.values() if done.trouble]:
+            raise BuildError(broken[0].note)
+        found = {i: Resources.read(done.folder) for i, done in made.items()}
+    return [resources_cell(task, found.get(i)) for i, task in enumerate(tasks)]
+
+
+def measured_cells(
+    tasks: Sequence[Task], specs: list[ConvSpec], provider: Ablation, store: Store
+) -> list[str]:
+    """Measures: times beside those of the default."""
+    with opened() as (bench, here):
+        rows: list[Row] = []
+        for epilogue in dict.fromkeys(task.variant.epilogue for task in tasks):
+            rows += measure(specs, epilogue, [provider], bench, here, store, SETTINGS, progress)
+    us = {(row.spec, row.variant): row.us for row in rows}
+    return [time_cell(us, task) for task in tasks]
+
+
+def time_cell(us: dict[tuple[str, str], float | None], task: Task) -> str:
+    """Writes us, and how much that is above the default's."""
+    key = replace(task.spec, layout="NCHW").key()
+    mine, default = us[key, task.variant.name], us[key, "default"]
+    if mine is None:
+        return "illegal"
+    return f"{mine:.1f} us {mine / default - 1:+6.1%}" if default else f"{mine:.1f} us"
 
 
 def main() -> None:
@@ -228,17 +252,16 @@ def main() -> None:
     parser.add_argument("--resources", action="store_true", help="compile only; needs no GPU")
     parser.add_argument("--json", help="file of rows, as `tvm-winograd bench conv` writes them")
     args = parser.parse_args()
-    arch = args.arch if args.resources else conditions.find_gpu()[0].arch
+    arch = args.arch if args.resources else find_gpu()[0].arch
     pairs = [map(int, layer.split("x")) for layer in args.layers.split(",")]
     specs = [ConvSpec(args.batch, c, size, size, c) for c, size in pairs]
-    with tempfile.TemporaryDirectory() as folder:
-        variants = variants_of_f4(specs, arch) if args.kernel == F4.name else VARIANTS
-        tasks = tasks_for(specs, args.only, arch, folder, variants)
-        built = compile_all(tasks)
-        if args.resources:
-            cells = [resources_cell(*both) for both in zip(tasks, built, strict=True)]
-        else:
-            cells = measure_all(tasks, built, args.json)
+    variants = variants_of_f4(specs, arch) if args.kernel == F4.name else VARIANTS
+    tasks = tasks_for(specs, args.only, arch, variants)
+    if args.resources:
+        cells = resources_cells(tasks)
+    else:
+        store = Store([Path(args.json)] if args.json else [])
+        cells = measured_cells(tasks, specs, Ablation(variants, args.only, arch), store)
     print(table(tasks, cells))
 
 

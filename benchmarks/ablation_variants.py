@@ -79,7 +79,7 @@ VARIANTS = (
 
 
 def variants_of_f4(specs: list[ConvSpec], arch: str) -> list[Variant]:
-    """Every config worth trying for one of `specs`; the first layer's default is the base."""
+    """Lists every config worth trying for one of `specs`; the first layer's default is the base."""
     configs = list(dict.fromkeys(c for s in specs for c in F4.configs(s, gpu_for(arch))))
     plain = config_dict(configs[0])
     changes = [{k: v for k, v in config_dict(c).items() if v != plain[k]} for c in configs]

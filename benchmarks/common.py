@@ -1,24 +1,22 @@
-"""What the benchmarks of single kernels share: torch as a peer in true float32, and their files."""
+"""What the benchmark scripts share: how they end, how they say what they do."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from tvm_winograd import TvmWinogradError
-from tvm_winograd.codegen import build
-from tvm_winograd.gpu import Gpu
+from tvm_winograd.bench.conv.rows import Row
+from tvm_winograd.choose.select import Choice
+from tvm_winograd.gpu import Cpu
 from tvm_winograd.measure import provenance
-from tvm_winograd.measure.conditions import find_gpu
-from tvm_winograd.measure.row_files import write_whole
+from tvm_winograd.measure.conditions import Conditions
+from tvm_winograd.schedules.base.kernel import Kernel
 
 
 def exit_code(main: Callable[[], int | None]) -> int:
-    """Of a benchmark: main's, or 2 with a line where it ends with an error of ours."""
+    """Runs a benchmark: main's exit code, or 2 with a line where it ends with an error of ours."""
     try:
         return main() or 0
     except TvmWinogradError as error:
@@ -26,20 +24,27 @@ def exit_code(main: Callable[[], int | None]) -> int:
         return 2
 
 
-def start() -> tuple[Gpu, dict[str, Any]]:
-    """(the first GPU here, what figures have to say about it); TF32 is off, cuDNN tries all."""
-    gpu, _ = find_gpu()
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = True
-    build.ensure_cuda_codegen()
-    cudnn = torch.backends.cudnn.version()
-    return gpu, {**asdict(provenance.collect(gpu)), "torch": torch.__version__, "cudnn": cudnn}
+def progress(text: str) -> None:
+    """Says what is being done, apart from the tables on stdout."""
+    print(text, file=sys.stderr, flush=True)
 
 
-def save(path: Path | None, where: dict[str, Any], rows: Sequence[Any]) -> None:
-    """All rows so far, dataclasses; nothing without a path."""
-    if path is not None:
-        records = [asdict(row) for row in rows]
-        write_whole(path, json.dumps({"where": where, "rows": records}, indent=1))
+def choice_of(kernel: Kernel, config: object) -> Choice:
+    """Names a kernel and config for `Listed`."""
+    return Choice(kernel, config, "explicit", "benchmark")
+
+
+def on_this_cpu(cpu: Cpu) -> Conditions:
+    """Describes this machine where no GPU is used."""
+    return Conditions(**asdict(provenance.collect(cpu)))
+
+
+def cell(row: Row | None) -> str:
+    """us (TFLOP/s); empty without a time."""
+    return f"{row.us:.1f} ({row.tflops:.1f})" if row and row.us else ""
+
+
+def broken(rows: list[Row]) -> list[str]:
+    """Writes a line about each row of ours that broke or is wrong."""
+    bad = [row for row in rows if row.provider == "ours" and row.status in ("failed", "wrong")]
+    return [f"{row.spec} {row.name}: {row.status}: {row.note}" for row in bad]

@@ -59,7 +59,7 @@ Point = tuple[ConvSpec, Any, float]  # config, us
 
 
 def points(kernel: str, grids: list[Path], journals: list[Path]) -> list[Point]:
-    """What was measured of a kernel and may be fitted to."""
+    """Lists what was measured of a kernel and may be fitted to."""
     fitted, held_out = grid()[::2], {spec.key() for spec in grid()[1::2]}
     found = [by[spec.key()].get(kernel) for by in map(read, grids) for spec in fitted]
     for path in journals:
@@ -79,7 +79,7 @@ def points(kernel: str, grids: list[Path], journals: list[Path]) -> list[Point]:
 
 
 def residuals(measured: dict[str, list[Point]], gpu: Gpu) -> np.ndarray:
-    """log(measured / estimated) of every point."""
+    """Computes log(measured / estimated) of every point."""
     return np.array(
         [
             math.log(us * 1e-6 / BY_NAME[kernel].seconds(config, spec, gpu))
@@ -90,7 +90,7 @@ def residuals(measured: dict[str, list[Point]], gpu: Gpu) -> np.ndarray:
 
 
 def weights(measured: dict[str, list[Point]]) -> np.ndarray:
-    """Of every point; those of one kernel and convolution add up to 1."""
+    """Weighs every point; those of one kernel and convolution add up to 1."""
     keys = [(kernel, spec) for kernel, found in measured.items() for spec, _, _ in found]
     count = Counter(keys)
     return np.array([1 / count[key] for key in keys])
@@ -103,7 +103,7 @@ def fit(
     measured: dict[str, list[Point]],
     gpu: Gpu,
 ) -> np.ndarray:
-    """The constants; the module keeps them in its record."""
+    """Fits the constants; the module keeps them in its record."""
 
     def with_constants(scale: np.ndarray) -> np.ndarray:
         values = {n: float(v) for n, v in zip(names, start * np.exp(scale), strict=True)}
@@ -118,7 +118,7 @@ def fit(
 
 
 def off(measured: dict[str, list[Point]], gpu: Gpu) -> str:
-    """How far the estimates are off."""
+    """Says how far the estimates are off."""
     logs, weight = residuals(measured, gpu), weights(measured)
     mean = np.average(logs, weights=weight)
     return f"{mean:+.3f} +- {np.average((logs - mean) ** 2, weights=weight) ** 0.5:.3f}"
@@ -143,7 +143,7 @@ def main() -> None:
         print(f"{', '.join(kernels)}: {configs} configs of {count:.0f} convolutions and kernels")
         print(f"  log(measured / estimated) {before} -> {off(measured, gpu)}")
         for name, was, now in zip(names, old, new, strict=True):
-            print(f"  {record}.{name} {was} -> {now:.4g}")
+            print(f"  {name} {was} -> {now:.4g}")
 
 
 if __name__ == "__main__":

@@ -18,41 +18,31 @@ come.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import im2win_tables
-import numpy as np
-from common import exit_code
+from common import broken, choice_of, exit_code, on_this_cpu, progress
 from im2win_tables import DEFAULT, WITHOUT
 
 from tvm_winograd import ConvSpec, Epilogue
 from tvm_winograd.bench.conv.cudnn import CudnnAlgorithms
-from tvm_winograd.bench.conv.ours import KernelBuild, loaded
-from tvm_winograd.bench.conv.problem import Problem
-from tvm_winograd.bench.conv.provider import Bench, Prepared, Variant
+from tvm_winograd.bench.conv.ours import Listed
+from tvm_winograd.bench.conv.provider import Bench
 from tvm_winograd.bench.conv.rows import Row, Store
 from tvm_winograd.bench.conv.run import Settings, measure
+from tvm_winograd.bench.conv.session import opened
 from tvm_winograd.choose.select import Choice, choose, kernels_of
-from tvm_winograd.codegen import build
-from tvm_winograd.conv import CompiledConv
-from tvm_winograd.errors import DeviceError, UnsupportedError
-from tvm_winograd.gpu import Hardware, host_cpu, make_target
-from tvm_winograd.measure import conditions, provenance
-from tvm_winograd.measure.attempt import Trouble, WrongResult, attempt
-from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
-from tvm_winograd.passes.apply_schedules import schedule_function
-from tvm_winograd.passes.plan_workspaces import hoist_workspaces
-from tvm_winograd.schedules.base.kernel import Kernel, config_dict
+from tvm_winograd.errors import DeviceError
+from tvm_winograd.gpu import Hardware, host_cpu
+from tvm_winograd.measure import cpu_timing
+from tvm_winograd.measure.cpu_timing import CpuTimer
+from tvm_winograd.measure.cuda_timing import Plan
 from tvm_winograd.schedules.im2win.named import ablation
 from tvm_winograd.tables import lookup as logs
-from tvm_winograd.truth import reference
-from tvm_winograd.truth.tolerances import tolerance
 
 # (channels, map, filters, filter size, stride), no padding
 LAYERS = (
@@ -66,7 +56,7 @@ BRIEF = Plan(warmup_ms=15.0, total_ms=60.0)
 
 
 def layers(n: int) -> list[ConvSpec]:
-    """The convolutions of LAYERS at batch `n`."""
+    """Lists the convolutions of LAYERS at batch `n`."""
     return [ConvSpec(n, c, hw, hw, k, r, r, stride, (0,) * 4) for c, hw, k, r, stride in LAYERS]
 
 
@@ -102,7 +92,7 @@ def candidates(
             named |= {WITHOUT + name: config for name, config in without}
         for name, config in named.items():
             refusal = kernel.illegal(config, spec, hardware)
-            found[name] = refusal or Choice(kernel, config, "explicit", "benchmark")
+            found[name] = refusal or choice_of(kernel, config)
     return found
 
 
@@ -115,144 +105,35 @@ def tuned(algorithm: str, chosen: Any, configs: Sequence[Any], most: int) -> dic
     return named | {f"{algorithm} {i}": config for i, config in enumerate(further, 1)}
 
 
-def scheduled(spec: ConvSpec, kernel: Kernel, config: Any, hardware: Hardware) -> Any:
-    """The PrimFunc as it is built."""
-    with make_target(hardware):
-        func = kernel.prim_func(spec, Epilogue(), config)
-        choice = Choice(kernel, config, "explicit", "benchmark")
-        return schedule_function(func, choice, hardware)[0]
-
-
-def workspace_bytes(spec: ConvSpec, choice: Choice, hardware: Hardware) -> int:
-    """Device memory of a call beside its arguments, from the scheduled program."""
-    func = scheduled(spec, choice.kernel, choice.config, hardware)
-    return sum(w.bytes for w in hoist_workspaces(func)[1])
-
-
-class Candidates:
-    """Our candidates as a provider; one that breaks or is wrong leaves the others to measure."""
-
-    name, ours = "ours", False
-
-    def __init__(self, bench: Bench, most: int, ablated: bool) -> None:
-        self._bench, self._most, self._ablated = bench, most, ablated
-
-    def available(self) -> str | None:
-        return None
-
-    def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
-        bench = self._bench
-        how = self._most, self._ablated, bench.rows, bench.gpu_name
-        found = candidates(spec, bench.gpu, *how)
-        for name, choice in found.items():
-            yield Variant(name, partial(self._prepare, choice), partial(self._build, spec, choice))
-
-    def _build(self, spec: ConvSpec, choice: Choice | str) -> KernelBuild:
-        if isinstance(choice, str):
-            raise UnsupportedError(choice)
-        name = choice.kernel.name
-        return KernelBuild(spec, Epilogue(), self._bench.gpu, name, choice.config)
-
-    def _prepare(self, choice: Choice, problem: Problem, folder: Path) -> Prepared:
-        config = f"{choice.kernel.name} {config_dict(choice.config)}"
-        size = workspace_bytes(problem.spec, choice, self._bench.gpu)
-        return loaded(choice, "NCHW", problem, folder, config, workspace_bytes=size)
+def listed(
+    bench: Bench, args: argparse.Namespace, spec: ConvSpec, epilogue: Epilogue
+) -> dict[str, Choice | str]:
+    """`candidates` as the arguments ask for them."""
+    how = args.configs, args.ablation and bench.gpu.kind == "cuda", bench.rows, bench.gpu_name
+    return candidates(spec, bench.gpu, *how)
 
 
 def measured_on_gpu(specs: list[ConvSpec], args: argparse.Namespace, store: Store) -> list[Row]:
-    """All candidates and cuDNN's algorithms, layer by layer."""
-    build.ensure_cuda_codegen()
-    gpu, gpu_name = conditions.find_gpu()
+    """Measures all candidates and cuDNN's algorithms, layer by layer."""
     settings = Settings(("graph",), ("warm",), BRIEF if args.configs > 1 else Plan())
-    with CudaTimer() as timer:
-        rows, complaints = logs.read_folder(logs.shipped_folder(), gpu.arch)
-        for complaint in complaints:
-            progress(complaint)
-        bench = Bench(timer, gpu, gpu_name, rows)
-        providers = [Candidates(bench, args.configs, args.ablation), CudnnAlgorithms(bench)]
-        present = [p for p in providers if p.available() is None]
-        here, before = conditions.collect(gpu), set(store.rows)
-        try:
-            measure(specs, Epilogue(), present, bench, here, store, settings, progress)
-        except DeviceError as lost:  # of what is in the files already there are tables
-            progress(str(lost))
-        return [row for row in store.rows if row not in before]
+    before = set(store.rows)
+    try:
+        with opened(progress=progress) as (bench, here):
+            ours = Listed(bench, partial(listed, bench, args), ours=False, workspaces=True)
+            providers = [p for p in (ours, CudnnAlgorithms(bench)) if p.available() is None]
+            measure(specs, Epilogue(), providers, bench, here, store, settings, progress)
+    except DeviceError as lost:  # of what is in the files already there are tables
+        progress(str(lost))
+    return [row for row in store.rows if row not in before]
 
 
 def measured_on_cpu(specs: list[ConvSpec], args: argparse.Namespace, store: Store) -> list[Row]:
-    """All candidates, layer by layer."""
-    cpu, rows = host_cpu(), []
-    made = provenance.collect(cpu)
-    where = {name: getattr(made, name) for name in ("gpu", "arch", "tvm", "version", "commit")}
-    for spec in specs:
-        rng = np.random.default_rng(0)
-        x = rng.standard_normal(spec.input_shape, "float32")
-        w = rng.standard_normal(spec.weight_shape, "float32") / (spec.c * spec.r * spec.s) ** 0.5
-        want = reference.conv2d(spec, x, w)
-        for name, choice in candidates(spec, cpu, args.configs, False).items():
-            got = attempt(partial(timed, spec, cpu, choice, x, w.astype("float32"), want))
-            if isinstance(got, Trouble):
-                got = {"status": got.status, "note": got.note}
-            row = Row(spec.key(), "none", "ours", name, date=made.date, **where, **got)
-            store.add([row])
-            rows.append(row)
-            progress(f"{spec.key()} {name}: {row.note or f'{row.us:.0f} us'}")
-    return rows
-
-
-def timed(
-    spec: ConvSpec,
-    cpu: Hardware,
-    choice: Choice | str,
-    x: np.ndarray,
-    w: np.ndarray,
-    want: np.ndarray,
-) -> dict[str, Any]:
-    """The figures of a row: time, error, memory.
-
-    Raises:
-        UnsupportedError: there is a reason instead of a choice.
-        WrongResult: it errs more than it may.
-    """
-    import tvm
-
-    if isinstance(choice, str):
-        raise UnsupportedError(choice)
-    compiled = CompiledConv(spec, Epilogue(), cpu, choice)
-    out = tvm.runtime.tensor(np.full(spec.output_shape, np.nan, "float32"))
-    arguments = (tvm.runtime.tensor(x), compiled.pack(w), out)
-    function = compiled.executable["conv"]
-    function(*arguments)
-    error = reference.relative_error(out.numpy(), want)
-    if not error <= (limit := tolerance(spec, choice.algorithm)):
-        raise WrongResult(f"relative error {error:.2e}, limit {limit:.0e}")
-    us, spread = median_us(lambda: function(*arguments))
-    return {
-        "status": "ok",
-        "mode": "calls",
-        "l2": "warm",
-        "us": us,
-        "spread_us": spread,
-        "tflops": spec.flops / us / 1e6,
-        "error": error,
-        "config": str(config_dict(choice.config)),
-        "workspace_bytes": workspace_bytes(spec, choice, cpu),
-    }
-
-
-def median_us(call: Callable[[], object], least: int = 10, seconds: float = 0.3) -> tuple:
-    """(median, width of the middle half) of at least `least` calls, in microseconds."""
-    times: list[float] = []
-    while len(times) < least or sum(times) < seconds * 1e6:
-        start = time.perf_counter()
-        call()
-        times.append((time.perf_counter() - start) * 1e6)
-    low, middle, high = statistics.quantiles(times, n=4)
-    return middle, high - low
-
-
-def progress(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    """Measures all candidates, layer by layer."""
+    here = on_this_cpu(host_cpu())
+    bench = Bench(CpuTimer(), host_cpu(), here.gpu)
+    ours = Listed(bench, partial(listed, bench, args), ours=False, workspaces=True)
+    settings = Settings((cpu_timing.MODE,), (cpu_timing.L2,))
+    return measure(specs, Epilogue(), [ours], bench, here, store, settings, progress)
 
 
 def main() -> int:
@@ -273,10 +154,9 @@ def main() -> int:
     if args.ablation:
         im2win_tables.print_ablation(specs, rows)
     im2win_tables.print_summary(specs, rows)
-    broken = [r for r in rows if r.provider == "ours" and r.status in ("failed", "wrong")]
-    for row in broken:
-        print(f"{row.spec} {row.name}: {row.status}: {row.note}")
-    return 1 if broken or any(spec.key() not in {r.spec for r in rows} for spec in specs) else 0
+    bad = broken(rows)
+    print(*bad, sep="\n", end="\n" if bad else "")
+    return 1 if bad or any(spec.key() not in {r.spec for r in rows} for spec in specs) else 0
 
 
 if __name__ == "__main__":

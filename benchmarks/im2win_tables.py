@@ -24,7 +24,7 @@ def title(spec: ConvSpec) -> str:
 
 
 def default_of(rows: Sequence[Row], name: str) -> Row | None:
-    """The default config of an algorithm of ours; without a row of its own it was chosen."""
+    """Finds the default config of an algorithm of ours; without a row of its own it was chosen."""
     named = {row.variant: row for row in rows if row.provider == "ours"}
     return named.get(name + DEFAULT, named.get(name))
 
@@ -49,7 +49,7 @@ def print_times(specs: list[ConvSpec], rows: list[Row], others: Sequence[str]) -
 
 
 def print_memory(specs: list[ConvSpec], rows: list[Row]) -> None:
-    """Bytes of the transformed input by definition, and of all that the programs allocate."""
+    """Prints bytes of the transformed input by definition, and of all that programs allocate."""
     lines = []
     for spec in specs:
         mine = [row for row in rows if row.spec == spec.key() and WITHOUT not in row.name]
@@ -80,7 +80,7 @@ def print_ablation(specs: list[ConvSpec], rows: list[Row]) -> None:
 
 
 def print_summary(specs: list[ConvSpec], rows: list[Row]) -> None:
-    """The papers' figures: the best of im2win against the best of each other, over all layers."""
+    """Prints the papers' figures: the best of im2win against the best of each other."""
     mine = [row for row in rows if WITHOUT not in row.name]
     lines = []
     for name, start in {

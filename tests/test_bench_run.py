@@ -8,8 +8,8 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+from tvm_winograd.bench import providers
 from tvm_winograd.bench.conv import session
-from tvm_winograd.bench.conv.problem import Problem
 from tvm_winograd.bench.conv.provider import PEER_LIMIT, Bench, Prepared, Variant
 from tvm_winograd.bench.conv.rows import Store, read
 from tvm_winograd.bench.conv.run import DEFAULT, PROVIDERS, Settings, measure
@@ -19,12 +19,23 @@ from tvm_winograd.gpu import gpu_for
 from tvm_winograd.measure.attempt import WrongResult
 from tvm_winograd.measure.conditions import Conditions
 from tvm_winograd.measure.cuda_timing import Timing
+from tvm_winograd.measure.problem import Problem
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.truth.reference import from_nchw
 
 SPEC = ConvSpec(n=2, c=4, h=6, w=5, k=3)
 CONDITIONS = Conditions(
-    "NVIDIA H200", "sm_90", "580", "13.0", "9.19.0", "2.11", "0.27", "0.1", "abc", "2026-11-30", "m"
+    gpu="NVIDIA H200",
+    arch="sm_90",
+    driver="580",
+    tvm="0.27",
+    version="0.1",
+    commit="abc",
+    date="2026-11-30",
+    cuda="13.0",
+    cudnn="9.19.0",
+    torch="2.11",
+    method="m",
 )
 
 
@@ -144,8 +155,11 @@ def test_problem(epilogue):
     assert 0.3 < problem.want.std() < 3
     assert problem.error(from_nchw(problem.want, "NHWC"), "NHWC") == 0
     assert problem.error(np.full((2, 3, 6, 5), np.nan)) == float("inf")
+
+
+def test_float32_alone():
     with pytest.raises(UnsupportedError, match="float32"):
-        Problem(ConvSpec(1, 4, 4, 4, 4, dtype="float16"), Epilogue())
+        session.bench_convs([ConvSpec(1, 4, 4, 4, 4, dtype="float16")], Epilogue())
 
 
 def test_what_is_measured_without_being_asked():
@@ -153,28 +167,30 @@ def test_what_is_measured_without_being_asked():
     assert set(PROVIDERS) - set(DEFAULT) == {"torch-compile"}
 
 
-def test_missing_providers(monkeypatch):
+def test_missing_providers():
     class Absent(Fake):
         def available(self):
             return "not installed"
 
     makers = {"ours": lambda bench: Fake(), "torch": lambda bench: Absent()}
-    monkeypatch.setattr(session, "PROVIDERS", makers)
-    monkeypatch.setattr(session, "DEFAULT", tuple(makers))
     bench, said = Bench(FakeTimer(), gpu_for("sm_90"), "NVIDIA H200"), []
-    assert len(session._providers([], bench, said.append)) == 1
-    (picked,) = session._providers(["ours:one", "ours:two"], bench, said.append)
-    assert isinstance(picked, session.Picked)
+
+    def pick(*names: str):
+        return providers.pick(makers, tuple(makers), names, bench, said.append)
+
+    assert len(pick()) == 1
+    (picked,) = pick("ours:one", "ours:two")
+    assert isinstance(picked, providers.Picked)
     assert said == ["without torch: not installed"]
     with pytest.raises(UnsupportedError, match="provider torch: not installed"):
-        session._providers(["torch"], bench, said.append)
+        pick("torch")
 
 
 def test_some_variants_of_a_provider():
-    rows = measured(session.Picked(Fake(), ["two"]), settings=Settings(["graph"], ["warm"]))
+    rows = measured(providers.Picked(Fake(), ["two"]), settings=Settings(["graph"], ["warm"]))
     assert [row.variant for row in rows] == ["two"]
     with pytest.raises(InputError, match="peer has no variant 'three': there are one, two"):
-        measured(session.Picked(Fake(), ["three"]))
+        measured(providers.Picked(Fake(), ["three"]))
 
 
 def test_a_session(monkeypatch, tmp_path, capsys):

@@ -6,9 +6,7 @@ default has changed; until then a convolution that would get it does not count.
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,18 +30,6 @@ COUNTED = 90  # convolutions of a half, at least, whose choice is measured
 @pytest.fixture(scope="module")
 def selector(script):
     return script("selector")
-
-
-@pytest.fixture(scope="module")
-def script():
-    """Loads a file of benchmarks/, as for a script."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(BENCHMARKS))
-    yield importlib.import_module
-    sys.path.remove(str(BENCHMARKS))
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
-            del sys.modules[name]
 
 
 @pytest.fixture(scope="module")

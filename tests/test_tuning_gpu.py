@@ -106,7 +106,7 @@ def test_the_fakes_compile_for_any_gpu():
 def test_each_failure_costs_its_candidate_only(tmp_path):
     gpu = gpu_for(local_arch())
     space = replace(space_of(SPEC, EPILOGUE, gpu, []), candidates=fakes(gpu))
-    runner = LocalRunner(gpu, Limits(run=20, timing=0.05))
+    runner = LocalRunner(gpu, Limits(timing=0.05))
     made = provenance.collect(gpu)
     session = Session(Task(SPEC, EPILOGUE, ()), space, gpu, runner, made, tmp_path, Settings())
     try:

@@ -20,7 +20,17 @@ from tvm_winograd.measure.cuda_timing import Timing
 TINY = ResNetConfig("basic", (1,), 10, 1, image_size=8, widths=(16,), small_stem=True)
 SUBJECT = Subject("tiny", 2)
 CONDITIONS = Conditions(
-    "NVIDIA H200", "sm_90", "580", "13.0", "9.19.0", "2.11", "0.27", "0.1", "abc", "2026-11-30", "m"
+    gpu="NVIDIA H200",
+    arch="sm_90",
+    driver="580",
+    tvm="0.27",
+    version="0.1",
+    commit="abc",
+    date="2026-11-30",
+    cuda="13.0",
+    cudnn="9.19.0",
+    torch="2.11",
+    method="m",
 )
 
 

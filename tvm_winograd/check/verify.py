@@ -20,7 +20,7 @@ from ..deploy.batch_runner import BatchRunner
 from ..deploy.runtime import Runner
 from ..errors import InputError, ModelError, UnsupportedError
 from ..frontend import Model, load_model
-from ..frontend.weights import random_images
+from ..frontend.weights import random_input
 from ..passes.pipeline import network_in
 from ..shapes import ConvSpec, Epilogue
 from ..truth import peers, reference
@@ -108,7 +108,7 @@ def _verify(
     runner: Runner, truth: Conv, model: Model, layers: bool, progress: Callable[[str], None]
 ) -> Report:
     rng = np.random.default_rng(_SEED)
-    inputs = [_random(rng, t.shape) for t in model.inputs]
+    inputs = [random_input(rng, t.shape) for t in model.inputs]
     results = _check_layers(runner, model, inputs, truth, progress) if layers else []
     progress("network in float64")
     want = evaluate(model.mod, model.params, inputs, conv=truth)
@@ -121,7 +121,7 @@ def _verify(
         (ConvSpec.from_key(layer["spec"]), layer["algorithm"], layer.get("math"))
         for layer in runner.module["layers"]
     )
-    errors = _worst(outputs, want), peer, _worst(theirs, want)
+    errors = reference.worst_error(outputs, want), peer, reference.worst_error(theirs, want)
     imported = _imported(model, inputs, want, progress)
     return Report(runner.module["name"], *errors, limit, results, padding, imported)
 
@@ -146,7 +146,7 @@ def _imported(
         raise ModelError(
             f"outputs of {shapes[0]} were imported as {shapes[1]}: an importer's fault"
         )
-    return _worst(theirs, want)
+    return reference.worst_error(theirs, want)
 
 
 def _outputs(runner: Runner, inputs: list[np.ndarray]) -> list[np.ndarray]:
@@ -165,16 +165,6 @@ def _padding_unseen(runner: Runner, inputs: list[np.ndarray], outputs: list[np.n
         if not all(np.array_equal(f, o[:rows]) for f, o in zip(fewer, outputs, strict=True)):
             return False
     return True
-
-
-def _random(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    if len(shape) == 4 and shape[2] * shape[3] > 1:
-        return random_images(rng, shape)
-    return np.asarray(rng.standard_normal(shape), "float32")
-
-
-def _worst(got: list[np.ndarray], want: list[np.ndarray]) -> float:
-    return max(reference.relative_error(g, w) for g, w in zip(got, want, strict=True))
 
 
 def _truth(artifact: Artifact) -> Conv:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,11 +50,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_convs(args: argparse.Namespace) -> int:
     from ..bench.conv.compare import markdown
+    from ..bench.conv.rows import CONVS
     from ..bench.conv.session import bench_convs
     from ..shapes import Epilogue
 
     if args.pictures:
-        from ..bench.conv.pictures import draw, pyplot
+        from ..bench.conv.pictures import draw
+        from ..bench.pictures import pyplot
 
         pyplot()  # fail before anything is measured
     rows = bench_convs(
@@ -73,7 +74,7 @@ def _run_convs(args: argparse.Namespace) -> int:
     if args.pictures:
         draw(rows, Path(args.pictures))
     if args.json is True:
-        print_json({"rows": [asdict(row) for row in rows]})
+        print_json({"rows": list(map(CONVS.record, rows))})
     else:
         print(markdown(rows))
     return 0

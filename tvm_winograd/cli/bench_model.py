@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
     from ..bench.network.session import bench_models
 
     if args.pictures:
-        from ..bench.conv.pictures import pyplot
         from ..bench.network.pictures import draw
+        from ..bench.pictures import pyplot
 
         pyplot()  # fail before anything is measured
     rows, kernels = bench_models(

@@ -71,6 +71,13 @@ def random_images(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
     return (total / total.std()).astype("float32")
 
 
+def random_input(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Zero-mean float32 data for a network's input: images where the shape is that of maps."""
+    if len(shape) == 4 and shape[2] * shape[3] > 1:
+        return random_images(rng, shape)
+    return np.asarray(rng.standard_normal(shape), "float32")
+
+
 def _initial(rng: np.random.Generator, name: str, shapes: Shapes) -> np.ndarray:
     shape = shapes[name]
     if len(shape) > 1:

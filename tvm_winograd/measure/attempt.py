@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ..errors import DeviceError, TvmWinogradError, UnsupportedError
-from .cuda_timing import CudaTimer
 
 T = TypeVar("T")
+# refused: it cannot be computed; wrong: it was computed, badly, and not timed; failed: it broke
+# while it was compiled, prepared or run
+STATUSES = ("ok", "refused", "wrong", "failed")
 # What TVM, torch and our own code raise when something cannot be built, loaded or launched; files
 # that cannot be written or found too (a full disk, no compiler).
 _FAILURES = (
@@ -30,16 +32,27 @@ class WrongResult(TvmWinogradError):
     """Code of ours computed something else than it should."""
 
 
+class Device(Protocol):
+    """Where work is queued: a timer."""
+
+    def synchronize(self) -> None:
+        """Waits for all of it.
+
+        Raises:
+            DeviceError: the device is lost.
+        """
+
+
 @dataclass(frozen=True)
 class Trouble:
     """Why there is nothing to measure."""
 
-    status: str  # "refused" or "failed", of rows.STATUSES
+    status: str  # "refused" or "failed", of STATUSES
     note: str
 
 
 def attempt(work: Callable[[], T]) -> T | Trouble:
-    """The result of `work`, or what it raised."""
+    """Returns the result of `work`, or what it raised."""
     try:
         return work()
     except UnsupportedError as refusal:
@@ -48,8 +61,8 @@ def attempt(work: Callable[[], T]) -> T | Trouble:
         return Trouble("failed", one_line(failure))
 
 
-def attempt_on_gpu(work: Callable[[], T], who: str, ours: bool, timer: CudaTimer) -> T | Trouble:
-    """The same for work on the GPU of a provider called `who`; a failure of ours is raised.
+def attempt_on_gpu(work: Callable[[], T], who: str, ours: bool, timer: Device) -> T | Trouble:
+    """Does the same for a provider called `who` on the GPU; a failure of ours is raised.
 
     Raises:
         DeviceError: the context is lost: every later call fails, and no result is to be trusted.
@@ -71,6 +84,7 @@ def attempt_on_gpu(work: Callable[[], T], who: str, ours: bool, timer: CudaTimer
 
 
 def one_line(error: BaseException, shown: int = 300) -> str:
-    """The end of an error's message, with its type unless it is one of ours."""
+    """Shortens an error's message to its begin and its end, with its type unless it is ours."""
     kind = "" if isinstance(error, TvmWinogradError) else f"{type(error).__name__}: "
-    return kind + " ".join(str(error).split())[-shown:]
+    text, half = " ".join(str(error).split()), shown // 2
+    return kind + (text if len(text) <= shown else f"{text[:half]} ... {text[-half:]}")

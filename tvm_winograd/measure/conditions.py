@@ -1,8 +1,11 @@
-"""Where a session measures: the GPU, its driver, and the versions of everything that is timed."""
+"""Where a session measures: the GPU, its driver, and the versions of everything that is timed.
+
+`Conditions` is the one record of them; rows inherit its fields as columns.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 
 from .. import env
@@ -19,25 +22,18 @@ METHOD = (
 )
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """Where, with what and how a whole session measured."""
+@dataclass(frozen=True, kw_only=True)
+class Conditions(provenance.Provenance):
+    """Where, with what and how a whole session measured, peers included."""
 
-    gpu: str
-    arch: str
-    driver: str
-    cuda: str  # runtime library
-    cudnn: str
-    torch: str
-    tvm: str
-    version: str  # of this package
-    commit: str
-    date: str  # ISO, UTC
-    method: str
+    cuda: str = ""  # runtime library
+    cudnn: str = ""
+    torch: str = ""
+    method: str = ""
 
 
 def find_gpu(arch: str = "auto") -> tuple[Gpu, str]:
-    """(description, name) of the first GPU here.
+    """Finds the first GPU here: (description, name).
 
     Raises:
         UnsupportedError: there is none, or it is of another architecture than `arch`.
@@ -56,19 +52,13 @@ def find_gpu(arch: str = "auto") -> tuple[Gpu, str]:
 
 
 def collect(gpu: Gpu) -> Conditions:
-    """Of this machine, whose first GPU is `gpu`."""
-    made, library = provenance.collect(gpu), load_cudnn()
+    """Describes this machine, whose first GPU is `gpu`."""
+    library = load_cudnn()
     return Conditions(
-        gpu=made.gpu,
-        arch=made.arch,
-        driver=made.driver,
+        **asdict(provenance.collect(gpu)),
         cuda=Cudart().version("Runtime"),
         cudnn=Cudnn(library).version() if library else "",
         torch=_version("torch"),
-        tvm=made.tvm,
-        version=made.version,
-        commit=made.commit,
-        date=made.date,
         method=METHOD,
     )
 

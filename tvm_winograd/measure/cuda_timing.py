@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from ..deploy.libraries import CUDART, load_cudart
 from ..errors import DeviceError, InputError
@@ -62,10 +62,27 @@ class Timing:
 
     @classmethod
     def of(cls, interval_us: Sequence[float], calls: int) -> Timing:
-        """From at least two intervals' times."""
+        """Makes it from at least two intervals' times."""
         each = [us / calls for us in interval_us]
         low, _, high = statistics.quantiles(each, n=4, method="inclusive")
         return cls(statistics.median(each), high - low, calls, len(each))
+
+
+class Timer(Protocol):
+    """What times calls: a `CudaTimer`, or a `cpu_timing.CpuTimer`."""
+
+    @property
+    def handle(self) -> int:
+        """The stream that other libraries have to launch on."""
+
+    def current(self) -> AbstractContextManager[Any]:
+        """While it is entered, TVM launches where calls are timed."""
+
+    def synchronize(self) -> None:
+        """Waits for everything that was launched."""
+
+    def measure(self, call: Call, mode: str, l2: str, plan: Plan | None) -> Timing:
+        """Times `call`, which launches the same work each time and waits for nothing."""
 
 
 class CudaTimer:
@@ -122,13 +139,13 @@ class CudaTimer:
         return self._use_stream(self.handle)
 
     def synchronize(self) -> None:
-        """Wait for everything on the GPU, other streams included."""
+        """Waits for everything on the GPU, other streams included."""
         self._cuda("DeviceSynchronize")
 
     def measure(
         self, call: Call, mode: str = "graph", l2: str = "warm", plan: Plan | None = None
     ) -> Timing:
-        """The time of `call`, which launches the same work each time and waits for nothing.
+        """Times `call`, which launches the same work each time and waits for nothing.
 
         Args:
             mode: of MODES. In a graph, `call` is captured after it ran: its workspaces are there.
@@ -150,7 +167,7 @@ class CudaTimer:
         return Timing.of(times, calls)
 
     def latency(self, call: Call, plan: Plan | None = None) -> Timing:
-        """Single calls as the host sees them, from an idle GPU to an idle GPU.
+        """Times single calls as the host sees them, from an idle GPU to an idle GPU.
 
         Raises:
             DeviceError: a launch failed.
@@ -166,7 +183,7 @@ class CudaTimer:
         return Timing.of(times, 1)
 
     def _warm_up(self, call: Call, least_ms: float) -> float:
-        """Milliseconds per call, as the host sees them, in the last and longest round."""
+        """Warms up: milliseconds per call, as the host sees them, in the last and longest round."""
         call()
         self._cuda("StreamSynchronize", self._stream)
         begin, count = time.perf_counter(), 1
@@ -182,7 +199,7 @@ class CudaTimer:
 
     @contextmanager
     def _submission(self, call: Call, calls: int, mode: str) -> Iterator[Call]:
-        """A function that launches `calls` calls."""
+        """Yields a function that launches `calls` calls."""
         if mode == "back_to_back":
             yield lambda: [call() for _ in range(calls)]
             return
@@ -207,7 +224,7 @@ class CudaTimer:
         return graph
 
     def _intervals(self, submit: Call, repeats: int, cold: bool) -> list[float]:
-        """Microseconds of each interval."""
+        """Times intervals, each in microseconds."""
         with ExitStack() as made:
             pairs = [(self._event(made), self._event(made)) for _ in range(repeats)]
             for start, end in pairs:
@@ -259,7 +276,7 @@ class Cudart:
             raise DeviceError(f"cuda{name} failed: {self._reason(status)} (error {status})")
 
     def quiet(self, name: str, *arguments: Any) -> int:
-        """The status; CUDA's note of it is cleared, so that no later call reports it again."""
+        """Calls; returns the status. CUDA's note of it is cleared: no later call reports it."""
         status = int(getattr(self._library, f"cuda{name}")(*arguments))
         if status:
             self._library.cudaGetLastError()

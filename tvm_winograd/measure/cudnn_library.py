@@ -31,7 +31,7 @@ _SHOWN = 300  # characters of cuDNN's last error
 
 
 def load_cudnn() -> ctypes.CDLL | None:
-    """cuDNN: torch's, or on the path, or of nvidia's wheels; None if nowhere."""
+    """Finds cuDNN: torch's, or on the path, or of nvidia's wheels; None if nowhere."""
     with suppress(ImportError):
         import torch  # noqa: F401  finds the libraries that cuDNN's parts need
     for candidate in _candidates():
@@ -75,7 +75,7 @@ class Cudnn:
         return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
     def create(self, made: ExitStack, kind: str, *values: Any, setter: str = "") -> ctypes.c_void_p:
-        """A handle or descriptor, freed with `made`; described by `values` through `setter`."""
+        """Makes a handle or descriptor, freed with `made`; `setter` describes it by `values`."""
         descriptor = ctypes.c_void_p()
         self(f"Create{kind}", ctypes.byref(descriptor))
         made.callback(self, f"Destroy{kind}", descriptor)

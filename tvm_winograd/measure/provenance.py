@@ -14,21 +14,24 @@ from ..gpu import Cpu, Hardware
 from ..tables.lookup import MOCK
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """The columns of a row that a whole session shares."""
+    """The columns of a row that say where and with what it was measured; a session shares them.
 
-    gpu: str
-    arch: str
-    driver: str
-    tvm: str
-    version: str
-    commit: str
-    date: str
+    A kind of rows inherits them, as its last columns.
+    """
+
+    gpu: str = ""
+    arch: str = ""
+    driver: str = ""
+    tvm: str = ""
+    version: str = ""  # of this package
+    commit: str = ""
+    date: str = ""  # ISO, UTC
 
 
 def collect(hardware: Hardware, mock: bool = False) -> Provenance:
-    """Of this machine, whose device must be `hardware`.
+    """Describes this machine, whose device must be `hardware`.
 
     Raises:
         UnsupportedError: there is no such GPU here.
@@ -47,7 +50,7 @@ def collect(hardware: Hardware, mock: bool = False) -> Provenance:
 
 
 def _device(hardware: Hardware) -> tuple[str, str]:
-    """(name, driver version)"""
+    """Finds (name, driver version)."""
     if isinstance(hardware, Cpu):
         return hardware.cpu, ""
     gpus = env.collect()["gpus"]
@@ -69,7 +72,8 @@ def _driver_version() -> str:
 
 
 def _commit() -> str:
-    """Of this package's checkout, "+" behind it if it was changed since; "" if installed."""
+    """Names the commit of this package's checkout, "+" behind it if files were changed since; ""
+    if the package is installed."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return ""

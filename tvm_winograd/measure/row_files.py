@@ -27,11 +27,12 @@ class RowKind(Generic[R]):
 
     @property
     def columns(self) -> dict[str, str]:
-        """Name -> "str", "float" or "int"."""
-        return {f.name: str(f.type).split(" ")[0] for f in fields(self.type)}  # type: ignore[arg-type]
+        """Name -> "str", "float" or "int"; what a whole session shares, which is kw_only, last."""
+        found = sorted(fields(self.type), key=lambda field: bool(field.kw_only))  # type: ignore[arg-type]
+        return {f.name: str(f.type).split(" ")[0] for f in found}
 
     def read(self, path: Path) -> list[R]:
-        """The rows of a .json or .csv file; columns we do not know are passed by.
+        """Reads the rows of a .json or .csv file; columns we do not know are passed by.
 
         Raises:
             InputError: no such file, or something in it is no row; the message says where.
@@ -52,12 +53,12 @@ class RowKind(Generic[R]):
         return rows
 
     def as_json(self, rows: Iterable[R]) -> str:
-        """One object with the list "rows", a row a line."""
+        """Writes one object with the list "rows", a row a line."""
         lines = ",\n".join(json.dumps(self.record(row), allow_nan=False) for row in rows)
         return f'{{"rows": [\n{lines}\n]}}\n'
 
     def as_csv(self, rows: Iterable[R]) -> str:
-        """A header and a line per row; missing values are empty."""
+        """Writes a header and a line per row; missing values are empty."""
         out = io.StringIO()
         writer = csv.DictWriter(out, list(self.columns), lineterminator="\n")
         writer.writeheader()
@@ -65,7 +66,7 @@ class RowKind(Generic[R]):
         return out.getvalue()
 
     def record(self, row: R) -> dict[str, Any]:
-        """The row as a dictionary of its columns."""
+        """Makes a dictionary of a row's columns."""
         return {name: getattr(row, name) for name in self.columns}
 
     def _row(self, record: dict[str, Any]) -> R:
@@ -97,8 +98,8 @@ class Store(Generic[R]):
         return [row for group in self._rows.values() for row in group]
 
     def add(self, rows: Sequence[R]) -> None:
-        """What was measured together: it replaces older rows, not each other. On disk when this
-        returns."""
+        """Keeps what was measured together, on disk when this returns: it replaces older rows, not
+        each other."""
         self._put(rows)
         kept = self.rows
         for path in self._paths:
@@ -125,7 +126,7 @@ def _value(kind: str, value: Any) -> Any:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """The file is the old or the new one at every moment."""
+    """Replaces a file: it is the old or the new one at every moment."""
     made = path.with_name(f".{path.name}.new")
     made.write_text(text, encoding="utf-8", newline="")
     os.replace(made, path)

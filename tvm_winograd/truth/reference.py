@@ -6,6 +6,8 @@ computed and returned in float64. Integers of int8 are exact in float64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..shapes import ConvSpec, Epilogue
@@ -105,6 +107,11 @@ def relative_error(got: np.ndarray, want: np.ndarray) -> float:
     size = max(float(np.linalg.norm(want64)), 1e-300)
     error = float(np.linalg.norm(got64 - want64)) / size
     return error if np.isfinite(error) else float("inf")
+
+
+def worst_error(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> float:
+    """The largest `relative_error` of several arrays."""
+    return max(relative_error(g, w) for g, w in zip(got, want, strict=True))
 
 
 def _tap(spec: ConvSpec, data: np.ndarray, r: int, s: int) -> np.ndarray:

@@ -1,35 +1,38 @@
-"""What MetaSchedule's LocalBuilder runs in its worker processes: our build, our export.
-
-Its own default build has no target in scope and no pass config: every candidate would fail.
-"""
+"""What a process of `measure.builds` does for the tuner: our build and export of one candidate."""
 
 from __future__ import annotations
 
-import json
-import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..codegen import build
 from ..gpu import gpu_for, host_cpu
 
-_ATTRIBUTE = "tvm_winograd.codegen.build"
+LIBRARY = "candidate.so"
 
 
-def prepare(mod: Any, arch: str, pass_config: dict[str, Any]) -> Any:
-    """`mod` with a note of how to build it."""
-    return mod.with_attr(_ATTRIBUTE, json.dumps({"arch": arch, "pass_config": pass_config}))
+def save_json(mod: Any) -> str:
+    """Writes an IRModule as text that any process can load."""
+    import tvm
+
+    return str(tvm.ir.save_json(mod))
 
 
-def build_module(mod: Any, target: Any, params: Any) -> Any:
-    """LocalBuilder's f_build."""
-    how = json.loads(str(mod.attrs[_ATTRIBUTE]))
-    hardware = host_cpu() if how["arch"] == "cpu" else gpu_for(how["arch"])
-    mod = mod.without_attr(_ATTRIBUTE)
-    return build.build(mod, hardware, pipeline="tir", pass_config=how["pass_config"])
+@dataclass(frozen=True)
+class CandidateBuild:
+    """Compiles a scheduled program into the library LIBRARY."""
 
+    mod: str  # by `save_json`
+    arch: str
+    number: int  # tells candidates of equal programs apart, which differ in their weights
+    pass_config: Mapping[str, Any] = field(hash=False)
 
-def export(folder: str, executable: Any) -> str:
-    """LocalBuilder's f_export, behind a `functools.partial` that names the folder."""
-    made = tempfile.mkdtemp(dir=folder)
-    return str(build.export(executable, Path(made, "candidate.so")))
+    def __call__(self, folder: Path) -> None:
+        import tvm
+
+        hardware = host_cpu() if self.arch == "cpu" else gpu_for(self.arch)
+        mod = tvm.ir.load_json(self.mod)
+        built = build.build(mod, hardware, pipeline="tir", pass_config=dict(self.pass_config))
+        build.export(built, folder / LIBRARY)

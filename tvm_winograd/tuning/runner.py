@@ -1,14 +1,15 @@
 """Builds, checks and times candidates: on this machine's device, or pretending to.
 
-Building goes through MetaSchedule's LocalBuilder (parallel processes, timeouts), running through
-one worker process of ours, since a result is checked before it is timed. Either process may hang
-or die: that costs the candidate it was busy with.
+Building goes through `measure.builds`, the one pool of processes. Running goes through a process
+of its own, which is no pool: one candidate at a time is on the device, the process keeps the arrays
+between candidates, and it is killed when a candidate hangs or breaks the CUDA context. Either costs
+the candidate that the process was busy with.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import itertools
 import json
 import os
 import select
@@ -26,11 +27,12 @@ from typing import Any, Protocol
 from tvm_winograd.schedules.base.kernel import config_dict
 
 from ..errors import UnsupportedError
-from ..gpu import Hardware, make_target
+from ..gpu import Hardware
+from ..measure.builds import Builders, Built
 from ..shapes import ConvSpec, Epilogue
 from ..truth.tolerances import tolerance
-from . import build_worker
-from .problem import Problem, save, write_problem
+from .build_worker import LIBRARY, CandidateBuild, save_json
+from .problem import Written, save, write_problem
 from .spaces import Candidate
 
 _SHOWN = 300  # characters of an error
@@ -94,11 +96,12 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class _Built:
-    """A batch of candidates: MetaSchedule's BuilderResults, and what they are run on."""
+class _Batch:
+    """Candidates that are built, and what they are run on."""
 
-    results: list[Any]
-    problem: Problem
+    builds: list[CandidateBuild]
+    built: list[Built]
+    problem: Written
 
 
 class LocalRunner:
@@ -116,10 +119,11 @@ class LocalRunner:
         self._folder = _scratch()
         self._worker = Worker()
         self._worker.start()  # it imports TVM while the first candidates are built
-        self._builder: Any = None
+        self._pool = Builders(self._folder / "builds", self._builders, self._limits.build)
+        self._number = itertools.count()
         self._background = ThreadPoolExecutor(max_workers=1)
-        self._started: dict[tuple[str, ...], Future[_Built]] = {}
-        self._problems: dict[tuple[ConvSpec, Epilogue], Problem] = {}
+        self._started: dict[tuple[str, ...], Future[_Batch]] = {}
+        self._problems: dict[tuple[ConvSpec, Epilogue], Written] = {}
 
     def build(self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]) -> None:
         programs = tuple(c.program for c in candidates)
@@ -131,43 +135,41 @@ class LocalRunner:
         self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]
     ) -> Iterator[Result]:
         self.build(spec, epilogue, candidates)
-        built = self._started.pop(tuple(c.program for c in candidates)).result()
-        for candidate, made in zip(candidates, built.results, strict=True):
-            if made.error_msg is not None:
-                yield _build_failure(str(made.error_msg))
-                continue
-            library = Path(str(made.artifact_path))
+        batch = self._started.pop(tuple(c.program for c in candidates)).result()
+        for candidate, build, made in zip(candidates, batch.builds, batch.built, strict=True):
             try:
-                yield self._run(spec, built.problem, candidate, library)
+                if made.trouble is None:
+                    yield self._run(spec, batch.problem, candidate, made.folder / LIBRARY)
+                else:
+                    yield self._not_built(made)
             finally:
-                shutil.rmtree(library.parent, ignore_errors=True)
+                self._pool.forget(build)
 
     def close(self) -> None:
         self._worker.end()
         self._background.shutdown(wait=False, cancel_futures=True)
+        self._pool.abandon()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _build(self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]) -> _Built:
-        from tvm.s_tir import meta_schedule as ms
-
-        if self._builder is None:
-            self._builder = ms.builder.LocalBuilder(
-                max_workers=self._builders,
-                timeout_sec=self._limits.build,
-                f_build=build_worker.build_module,
-                f_export=functools.partial(build_worker.export, str(self._folder)),
-            )
-        target, arch = make_target(self._hardware), self._hardware.arch
-        inputs = [
-            ms.builder.BuilderInput(
-                build_worker.prepare(c.schedule.mod, arch, c.kernel.pass_config), target
+    def _build(self, spec: ConvSpec, epilogue: Epilogue, candidates: Sequence[Candidate]) -> _Batch:
+        arch = self._hardware.arch
+        builds = [
+            CandidateBuild(
+                save_json(c.schedule.mod), arch, next(self._number), c.kernel.pass_config
             )
             for c in candidates
         ]
+        for build in builds:
+            self._pool.submit(build)
         problem = self._problem_of(spec, epilogue)
-        return _Built(list(self._builder.build(inputs)), problem)
+        return _Batch(builds, [self._pool.built(build) for build in builds], problem)
 
-    def _run(self, spec: ConvSpec, problem: Problem, candidate: Candidate, library: Path) -> Result:
+    def _not_built(self, built: Built) -> Result:
+        assert built.trouble is not None
+        status = "timeout" if built.seconds >= self._limits.build else "compile error"
+        return Result(status, message=built.trouble.note[:_SHOWN])
+
+    def _run(self, spec: ConvSpec, problem: Written, candidate: Candidate, library: Path) -> Result:
         packed = candidate.kernel.pack_weights(problem.weights, spec, candidate.config)
         weights = library.with_name("weights.npy")
         save(weights, packed)
@@ -181,7 +183,7 @@ class LocalRunner:
         }
         return self._worker.call(request, self._limits.run)
 
-    def _problem_of(self, spec: ConvSpec, epilogue: Epilogue) -> Problem:
+    def _problem_of(self, spec: ConvSpec, epilogue: Epilogue) -> Written:
         key = (spec, epilogue)
         if key not in self._problems:
             while len(self._problems) >= _PROBLEMS:
@@ -292,9 +294,3 @@ def check_installed() -> None:
         raise UnsupportedError(
             f"tuning needs {', '.join(missing)}: pip install 'tvm-winograd[tune]'"
         )
-
-
-def _build_failure(message: str) -> Result:
-    status = "timeout" if "Timeout" in message.splitlines()[0] else "compile error"
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return Result(status, message=lines[-1][:_SHOWN] if lines else "")

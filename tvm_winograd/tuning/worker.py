@@ -20,8 +20,9 @@ import numpy as np
 
 from ..codegen import build
 from ..measure.cuda_timing import CudaTimer, Plan
+from ..measure.problem import poison
 from ..truth import reference
-from .problem import META, WANT, load, numpy_dtype
+from .problem import META, WANT, load
 
 _PR_SET_PDEATHSIG = 1
 _REPEATS = 10
@@ -69,9 +70,7 @@ class _Data:
         self.x = tvm.runtime.tensor(arrays.pop("x"), self.device)
         self.rest = [tvm.runtime.tensor(a, self.device) for a in arrays.values()]
         self.want = np.load(folder / WANT, allow_pickle=False)
-        dtype = numpy_dtype(meta["out_dtype"])
-        bad = np.iinfo(dtype).min if dtype.kind == "i" else np.nan
-        self.poison = np.full(meta["out_shape"], bad, dtype)
+        self.poison = poison(meta["out_shape"], meta["out_dtype"])
 
 
 def _measure(request: dict[str, Any], data: _Data) -> dict[str, Any]:

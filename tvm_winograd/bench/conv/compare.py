@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tvm_winograd.shapes import ConvSpec
 
-from ..text import grid, number
+from ..text import geometric_means, grid, number
 from .layers import title
 from .rows import Row
 
@@ -42,7 +41,7 @@ Table = dict[str, dict[str, Row]]
 
 
 def tables(rows: Sequence[Row]) -> dict[Setting, Table]:
-    """Rows by setting. One without a time (it was refused) stands in all settings."""
+    """Sorts rows by setting. One without a time (it was refused) stands in all settings."""
     settings = {Setting(r.gpu, r.epilogue, r.mode, r.l2) for r in rows if r.mode}
     found: dict[Setting, Table] = {}
     for setting in sorted(settings):
@@ -56,39 +55,39 @@ def tables(rows: Sequence[Row]) -> dict[Setting, Table]:
 
 
 def ours(named: dict[str, Row]) -> Row | None:
-    """Our row of a convolution: what the compiler would choose, else our fastest."""
+    """Finds our row of a convolution: what the compiler would choose, else our fastest."""
     mine = [row for row in named.values() if row.provider == "ours" and row.us]
     best = [row for row in mine if row.variant == "best"]
     return min(best or mine, key=_us, default=None)
 
 
 def fastest(named: dict[str, Row], provider: str) -> Row | None:
-    """A provider's fastest way to compute a convolution."""
+    """Finds a provider's fastest way to compute a convolution."""
     return min(
         (r for r in named.values() if r.provider == provider and r.us), key=_us, default=None
     )
 
 
 def speedup(named: dict[str, Row], other: Row | None) -> float | None:
-    """How many times faster than `other` ours is; None if either has no time."""
+    """Says how many times faster than `other` ours is; None if either has no time."""
     mine = ours(named)
     return _us(other) / _us(mine) if mine and other and other.us else None
 
 
 def means(table: Table) -> list[Mean]:
-    """Against cuDNN's fastest algorithm for each convolution, then against every row's name."""
-    ratios: dict[str, list[float]] = {}
-    for named in table.values():
-        others = {FASTEST_CUDNN: fastest(named, "cudnn"), **named}
-        for name, row in others.items():
-            if row is not ours(named) and (ratio := speedup(named, row)) is not None:
-                ratios.setdefault(name, []).append(ratio)
-    order = sorted(ratios, key=lambda name: name != FASTEST_CUDNN)
-    return [Mean(n, statistics.geometric_mean(ratios[n]), len(ratios[n])) for n in order]
+    """Compares ours with cuDNN's fastest algorithm for each, then with every row's name."""
+    found = geometric_means(
+        (name, speedup(named, row))
+        for named in table.values()
+        for name, row in {FASTEST_CUDNN: fastest(named, "cudnn"), **named}.items()
+        if row is not ours(named)
+    )
+    order = sorted(found, key=lambda name: name != FASTEST_CUDNN)
+    return [Mean(name, *found[name]) for name in order]
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """For every setting a table of all providers, convolution by convolution, and the means."""
+    """Writes a table of all providers, convolution by convolution, and the means, per setting."""
     parts = []
     for setting, table in tables(rows).items():
         parts += [f"## {setting}", "", _table(table), ""]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from tvm_winograd.measure.cudnn_library import ALGORITHMS, LIBRARY, Cudnn, ForwardConv, load_cudnn
+from tvm_winograd.measure.problem import Problem
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
-from .problem import Problem
 from .provider import PEER_LIMIT, Bench, Prepared, Variant
 
 
@@ -52,7 +52,7 @@ class CudnnAlgorithms:
         workspace = tvm.runtime.empty((max(size, 1),), "uint8", device)
         x, w, *rest = problem.tensors()
         out = problem.poisoned()
-        bias = rest.pop(0) if epilogue.bias else tvm.runtime.tensor(_zeros(spec.k), device)
+        bias = rest.pop(0) if epilogue.bias else problem.on_device(np.zeros(spec.k, "float32"))
         residual = rest.pop(0) if epilogue.residual else out  # the address is not read
         arrays = (x, w, bias, residual, out)
         addresses = [tensor.data_ptr() for tensor in arrays]
@@ -69,7 +69,3 @@ class CudnnAlgorithms:
             math="fma",
             workspace_bytes=size,
         )
-
-
-def _zeros(count: int) -> np.ndarray:
-    return np.zeros(count, "float32")

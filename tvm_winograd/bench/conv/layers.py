@@ -22,7 +22,7 @@ BATCHES = {"resnet": (32, 64, 96, 128), "vgg": (32,)}
 
 
 def named(name: str, batches: Sequence[int] = ()) -> list[ConvSpec]:
-    """The layers of a network at some batches (default: BATCHES), batch by batch.
+    """Lists the layers of a network at some batches (default: BATCHES), batch by batch.
 
     Raises:
         InputError: another name.
@@ -37,12 +37,12 @@ def named(name: str, batches: Sequence[int] = ()) -> list[ConvSpec]:
 
 
 def at_batches(specs: Sequence[ConvSpec], batches: Sequence[int]) -> list[ConvSpec]:
-    """The same convolutions at other batches; as they are if none is given."""
+    """Lists the same convolutions at other batches; as they are if none is given."""
     return [replace(spec, n=n) for n in batches for spec in specs] if batches else list(specs)
 
 
 def title(spec: ConvSpec) -> str:
-    """A short name for tables and pictures: `N128 C64 56x56`, with what is unusual behind it."""
+    """Makes a short name for tables: `N128 C64 56x56`, with what is unusual behind it."""
     channels = f"C{spec.c}" if spec.c == spec.k else f"C{spec.c} K{spec.k}"
     usual = replace(spec, r=3, s=3, stride=1, padding=(1, 1, 1, 1), dilation=1, groups=1)
     rest = "" if spec == usual else " " + spec.key().split("_", 1)[1].rsplit("_", 2)[0]

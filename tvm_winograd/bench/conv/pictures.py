@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tvm_winograd.errors import InputError, UnsupportedError
+from tvm_winograd.errors import InputError
 from tvm_winograd.gpu import Gpu, gpu_for
 from tvm_winograd.measure.cudnn_library import ALGORITHMS
 from tvm_winograd.shapes import ConvSpec
 
+from ..pictures import pyplot, save
 from .compare import Setting, Table, fastest, ours, speedup, tables
 from .layers import title
 from .rows import Row
@@ -21,30 +21,24 @@ _REDUCTION = {"F(2x2)": 4 * 9 / 16, "F(4x4)": 16 * 9 / 36}
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Both pictures of every setting the rows were measured in, as PNG files in `folder`.
+    """Draws both pictures of every setting the rows were measured in, as PNG files in `folder`.
 
     Raises:
         InputError: no row has a time.  UnsupportedError: matplotlib is not installed.
     """
-    plt, made = pyplot(), []
-    folder.mkdir(parents=True, exist_ok=True)
+    plt, figures = pyplot(), {}
     found = {s: t for s, t in tables(rows).items() if any(map(ours, t.values()))}
     if not found:
         raise InputError("no row of ours has a time: nothing to draw")
     for setting, table in found.items():
         gpu = gpu_for(next(iter(next(iter(table.values())).values())).arch)
-        kinds = {"speedup": heat_map(plt, setting, table)}
-        kinds["roofline"] = roofline(plt, setting, table, gpu)
-        for kind, figure in kinds.items():
-            path = folder / f"{kind}-{_slug(setting)}.png"
-            figure.savefig(path, dpi=150, bbox_inches="tight")
-            plt.close(figure)
-            made.append(path)
-    return made
+        figures[f"speedup-{setting}"] = heat_map(plt, setting, table)
+        figures[f"roofline-{setting}"] = roofline(plt, setting, table, gpu)
+    return save(plt, figures, folder)
 
 
 def heat_map(plt: Any, setting: Setting, table: Table) -> Any:
-    """A figure: convolutions by cuDNN algorithms, in each cell how many times faster ours is."""
+    """Draws convolutions by cuDNN algorithms, in each cell how many times faster ours is."""
     from matplotlib.colors import TwoSlopeNorm
 
     specs = [spec for spec, named in table.items() if ours(named)]
@@ -65,7 +59,7 @@ def heat_map(plt: Any, setting: Setting, table: Table) -> Any:
 
 
 def roofline(plt: Any, setting: Setting, table: Table, gpu: Gpu) -> Any:
-    """A figure: TFLOP/s over arithmetic intensity, both of the direct convolution, with what the
+    """Draws TFLOP/s over arithmetic intensity, both of the direct convolution, with what the
     GPU's memory and FMA units allow; the Winograd algorithms need fewer FLOPs and may be above."""
     figure, axes = plt.subplots(figsize=(8, 5))
     markers = {"ours best": "o", "cudnn, fastest": "s", "torch conv2d": "^", "tvm-dlight": "v"}
@@ -94,7 +88,7 @@ def roofline(plt: Any, setting: Setting, table: Table, gpu: Gpu) -> Any:
 
 
 def _points(table: Table, name: str) -> list[tuple[float, float]]:
-    """(FLOPs per byte, TFLOP/s) of each convolution that has the row."""
+    """Lists (FLOPs per byte, TFLOP/s) of each convolution that has the row."""
     points = []
     for key, named in table.items():
         spec = ConvSpec.from_key(key)
@@ -110,25 +104,3 @@ def _find(named: dict[str, Row], name: str) -> Row | None:
 
 def _ratio(named: dict[str, Row], algorithm: str) -> float | None:
     return speedup(named, named.get(f"cudnn {algorithm}"))
-
-
-def _slug(setting: Setting) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", str(setting).lower()).strip("-")
-
-
-def pyplot() -> Any:
-    """matplotlib's, drawing into files.
-
-    Raises:
-        UnsupportedError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UnsupportedError(
-            "pictures need matplotlib: pip install 'tvm-winograd[bench]'"
-        ) from error
-    matplotlib.use("Agg")
-    import matplotlib.pyplot
-
-    return matplotlib.pyplot

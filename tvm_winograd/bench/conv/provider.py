@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
-from tvm_winograd.gpu import Gpu
+from tvm_winograd.gpu import Hardware
+from tvm_winograd.measure import engine
 from tvm_winograd.measure.builds import Build
-from tvm_winograd.measure.cuda_timing import CudaTimer
+from tvm_winograd.measure.cuda_timing import Timer
+from tvm_winograd.measure.problem import Problem
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.tables import lookup as logs
-
-from .problem import Problem
 
 # A peer's result is wrong beyond the limit of this algorithm of ours, the widest for float32:
 # no float32 algorithm comes near it, and TF32 is a hundred times beyond.
@@ -26,23 +24,24 @@ PEER_LIMIT = "winograd-f4"
 class Bench:
     """What every provider is made with."""
 
-    timer: CudaTimer
-    gpu: Gpu
+    timer: Timer
+    gpu: Hardware
     gpu_name: str
     rows: Sequence[logs.Row] = ()  # tuning results for our own kernels
     stock: Path | None = None  # folder of MetaSchedule's results for TVM's own convolution
 
+    @property
+    def device(self) -> str:
+        """ "cuda" or "cpu"."""
+        return "cuda" if self.gpu.kind == "cuda" else "cpu"
+
 
 @dataclass(frozen=True)
-class Prepared:
-    """Ready to run: filters transformed or packed, memory allocated."""
+class Prepared(engine.Prepared):
+    """A convolution that is ready to run; its output is an array in `layout`."""
 
-    call: Callable[[], Any]  # launches on the timer's stream and does not wait
-    output: Callable[[], np.ndarray]  # the result of the last call, when the GPU is done
     algorithm: str  # whose error limit holds, of tolerances.TOLERANCES
     layout: str = "NCHW"
-    config: str = ""
-    math: str = ""  # of precision.NAMES, where it is known
     workspace_bytes: int | None = None
 
 
@@ -62,8 +61,8 @@ class Provider(Protocol):
     ours: bool  # a wrong result of ours ends the benchmark
 
     def available(self) -> str | None:
-        """None, or what is missing on this machine."""
+        """Says what is missing on this machine; None if nothing."""
 
     def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
-        """The ways to compute it, asked for twice: to build all of them ahead, and to measure,
-        each before the next is asked for."""
+        """Yields the ways to compute it. It is asked twice: to build all of them ahead, and to
+        measure, each before the next is asked for."""

@@ -8,14 +8,12 @@ from pathlib import Path
 
 from tvm_winograd.errors import InputError
 from tvm_winograd.measure import row_files
-
-# refused: the provider cannot compute it; wrong: it was computed, badly, and not timed;
-# failed: it broke while it was prepared or run
-STATUSES = ("ok", "refused", "wrong", "failed")
+from tvm_winograd.measure.attempt import STATUSES
+from tvm_winograd.measure.conditions import Conditions
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Conditions):
     """One way of one provider to compute one convolution, in one mode with one state of the L2.
 
     Times are microseconds per call; mode, l2 and numbers are missing unless the status is "ok".
@@ -39,17 +37,6 @@ class Row:
     calls: int | None = None  # in one timed interval
     repeats: int | None = None  # intervals
     note: str = ""  # why it was refused, is wrong or failed
-    gpu: str = ""
-    arch: str = ""
-    driver: str = ""
-    cuda: str = ""
-    cudnn: str = ""
-    torch: str = ""
-    tvm: str = ""
-    version: str = ""
-    commit: str = ""
-    date: str = ""
-    method: str = ""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -64,12 +51,13 @@ class Row:
 
 
 def subject(row: Row) -> tuple[str, ...]:
-    """What was measured, in whatever mode."""
+    """Names what was measured, in whatever mode."""
     return (row.gpu, row.spec, row.epilogue, row.provider, row.variant)
 
 
 def replaces(new: Row, old: Row) -> bool:
-    """Of rows of one subject: a row without a mode speaks of all modes."""
+    """Says whether `new` ends the life of `old`, of the same subject: a row without a mode speaks
+    of all modes."""
     return not new.mode or not old.mode or (new.mode, new.l2) == (old.mode, old.l2)
 
 

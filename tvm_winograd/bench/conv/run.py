@@ -1,27 +1,26 @@
-"""Measures convolutions with every provider: checked against float64 first, then timed."""
+"""Single convolutions as cases of the engine: every provider's variants of each."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
-from tvm_winograd.measure.attempt import Trouble, WrongResult, attempt, attempt_on_gpu
-from tvm_winograd.measure.builds import Builders, check_jobs
+from tvm_winograd.measure.attempt import Trouble, attempt
+from tvm_winograd.measure.builds import Build, Builders, Built, building, check_jobs
 from tvm_winograd.measure.conditions import Conditions
 from tvm_winograd.measure.cuda_timing import L2_STATES, MODES, Plan
+from tvm_winograd.measure.engine import Outcome, Progress, Sink, TimedHow, measure_all
+from tvm_winograd.measure.problem import Problem
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.truth.tolerances import tolerance
 
 from .cudnn import CudnnAlgorithms
 from .ours import Ours
-from .problem import Problem
 from .provider import Bench, Prepared, Provider, Variant
-from .rows import Row, Store
+from .rows import Row
 from .stock import Dlight, MetaSchedule
 from .torch import Torch, TorchCompile
 
@@ -30,16 +29,17 @@ PROVIDERS: dict[str, Callable[[Bench], Provider]] = {
 }
 # torch.compile tunes for a minute per convolution: only when it is named
 DEFAULT = tuple(name for name in PROVIDERS if name != TorchCompile.name)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured of each variant."""
+    """What is measured of each variant, and how."""
 
     modes: Sequence[str] = MODES
     l2: Sequence[str] = L2_STATES
     plan: Plan = field(default_factory=Plan)
+    # Processes that compile at a time, while others are measured; None: as many as there are cores.
+    jobs: int | None = None
 
 
 def measure(
@@ -48,161 +48,124 @@ def measure(
     providers: Sequence[Provider],
     bench: Bench,
     conditions: Conditions,
-    store: Store,
+    store: Sink[Row],
     settings: Settings | None = None,
-    progress: Callable[[str], None] = lambda text: None,
-    jobs: int | None = None,
+    progress: Progress = lambda text: None,
 ) -> list[Row]:
-    """All rows, which are in `store` as soon as each is measured.
+    """Returns all rows, which are in `store` as soon as each is measured.
 
-    Args:
-        jobs: processes that compile at a time, while others are measured; as many as there are
-            cores if not given.
     Raises:
         WrongResult: a kernel of ours is wrong.  DeviceError: the GPU's context is lost.
     """
-    settings, measured = settings or Settings(), []
-    with _building(specs, epilogue, providers, check_jobs(jobs), progress) as builders:
-        if "back_to_back" in settings.modes:
-            builders.finish()  # what the host takes for a launch is measured too
-        for spec in specs:
-            problem = Problem(spec, epilogue)
-            for provider in providers:
-                for variant in provider.variants(spec, epilogue):
-                    one = _One(problem, provider, variant, builders, bench, conditions)
-                    rows = one.rows(settings)
-                    store.add(rows)
-                    measured += rows
-                    progress(_line(rows))
-    return measured
+    settings = settings or Settings()
+    jobs, builds = check_jobs(settings.jobs), _builds(specs, epilogue, providers)
+    with building(builds, jobs, progress) as builders:
+        if set(settings.modes) - {"graph"}:
+            builders.finish()  # what the host does is measured too
+        session = Session(builders, bench, conditions, settings)
+        cases = _cases(specs, epilogue, providers, session)
+        return measure_all(cases, bench.timer, store, progress)
 
 
-@contextmanager
-def _building(
-    specs: Sequence[ConvSpec],
+def _builds(
+    specs: Iterable[ConvSpec], epilogue: Epilogue, providers: Sequence[Provider]
+) -> Iterator[Build]:
+    """Yields all compilations, in the order in which they will be waited for."""
+    for spec in specs:
+        for provider in providers:
+            for variant in provider.variants(spec, epilogue):
+                build = attempt(variant.build) if variant.build else None
+                if build and not isinstance(build, Trouble):  # else its row will say why
+                    yield build
+
+
+def _cases(
+    specs: Iterable[ConvSpec],
     epilogue: Epilogue,
     providers: Sequence[Provider],
-    jobs: int,
-    progress: Callable[[str], None],
-) -> Iterator[Builders]:
-    """All compilations started, in the order in which they will be waited for."""
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-conv-") as scratch,
-        Builders(Path(scratch), jobs) as builders,
-    ):
-        for spec in specs:
-            for provider in providers:
-                for variant in provider.variants(spec, epilogue):
-                    build = attempt(variant.build) if variant.build else None
-                    if build and not isinstance(build, Trouble):  # else its row will say why
-                        builders.submit(build)
-        if builds := len(builders):
-            progress(f"kernels to compile: {builds}, {min(jobs, builds)} at a time")
-        yield builders
+    session: Session,
+) -> Iterator[ConvCase]:
+    for spec in specs:
+        problem = Problem(spec, epilogue, session.bench.device)
+        for provider in providers:
+            for variant in provider.variants(spec, epilogue):
+                yield ConvCase(problem, provider.name, provider.ours, variant, session)
 
 
 @dataclass(frozen=True)
-class _One:
-    """A variant of a provider on a problem."""
+class Session:
+    """What all cases have in common."""
 
-    problem: Problem
-    provider: Provider
-    variant: Variant
     builders: Builders
     bench: Bench
     conditions: Conditions
+    settings: Settings
 
-    def rows(self, settings: Settings) -> list[Row]:
-        ready = self._guarded(self._ready)
-        if isinstance(ready, Row):
-            return [ready]
-        prepared, error = ready
+
+@dataclass(frozen=True)
+class ConvCase:
+    """A variant of a provider on a problem: an engine.Case."""
+
+    problem: Problem
+    provider: str
+    ours: bool
+    variant: Variant
+    session: Session
+    needed = False  # a kernel that does not compile is a row, of ours too
+
+    @property
+    def who(self) -> str:
+        return f"{self.provider} {self.variant.name}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.problem.spec.key()} {self.problem.epilogue.key()}: {self.who}"
+
+    def built(self) -> Built | None:
+        build = self.variant.build
+        return self.session.builders.built(build()) if build else None
+
+    def prepare(self, folder: Path | None) -> Prepared:
+        return self.variant.prepare(self.problem, folder)
+
+    def error(self, prepared: Prepared) -> float:
+        return self.problem.error(prepared.output(), prepared.layout)
+
+    def limit(self, prepared: Prepared) -> float:
+        return tolerance(self.problem.spec, prepared.algorithm, prepared.math or None)
+
+    def timings(self) -> list[TimedHow[Prepared]]:
+        settings = self.session.settings
         return [
-            self._guarded(partial(self._timed, prepared, error, mode, l2, settings.plan), mode, l2)
+            TimedHow(partial(self._figures, mode, l2), {"mode": mode, "l2": l2})
             for l2 in settings.l2
             for mode in settings.modes
         ]
 
-    def _ready(self) -> tuple[Prepared, float] | Row:
-        """Prepared and checked, with its error; or the row that says why not."""
-        built = self.builders.built(self.variant.build()) if self.variant.build else None
-        if built and built.trouble:
-            return self._row(built.trouble.status, note=built.trouble.note)
-        prepared = self.variant.prepare(self.problem, built.folder if built else None)
-        error = self._check(prepared)
-        limit = tolerance(self.problem.spec, prepared.algorithm, prepared.math or None)
-        if not error <= limit:
-            return self._wrong(prepared, error, limit)
-        return prepared, error
+    def _figures(self, mode: str, l2: str, prepared: Prepared) -> dict[str, Any]:
+        timer, plan = self.session.bench.timer, self.session.settings.plan
+        timing = timer.measure(prepared.call, mode, l2, plan)
+        return {**asdict(timing), "tflops": self.problem.spec.flops / timing.us / 1e6}
 
-    def _guarded(self, work: Callable[[], T], mode: str = "", l2: str = "") -> T | Row:
-        """The result of `work`, or the row of a peer's failure."""
-        who = f"{self.provider.name} {self.variant.name}"
-        got = attempt_on_gpu(work, who, self.provider.ours, self.bench.timer)
-        if isinstance(got, Trouble):
-            return self._row(got.status, mode=mode, l2=l2, note=got.note)
-        return got
-
-    def _check(self, prepared: Prepared) -> float:
-        """The relative error of one run on poisoned memory."""
-        timer = self.bench.timer
-        timer.synchronize()
-        with timer.current():
-            prepared.call()
-        timer.synchronize()
-        return self.problem.error(prepared.output(), prepared.layout)
-
-    def _timed(self, prepared: Prepared, error: float, mode: str, l2: str, plan: Plan) -> Row:
-        timing = self.bench.timer.measure(prepared.call, mode, l2, plan)
-        return self._row(
-            "ok",
-            prepared,
-            mode=mode,
-            l2=l2,
-            us=timing.us,
-            spread_us=timing.spread_us,
-            tflops=self.problem.spec.flops / timing.us / 1e6,
-            error=error,
-            calls=timing.calls,
-            repeats=timing.repeats,
-        )
-
-    def _wrong(self, prepared: Prepared, error: float, limit: float) -> Row:
-        spec, finite = self.problem.spec, error < float("inf")
-        found = f"relative error {error:.2e}" if finite else "NaN or infinity in the result"
-        note = f"{found}, limit {limit:.0e}"
-        if self.provider.ours:
-            raise WrongResult(
-                f"{spec.key()} {self.problem.epilogue.key()}: {self.provider.name} "
-                f"{self.variant.name} ({prepared.config}) is wrong: {note}"
-            )
-        return self._row("wrong", prepared, error=error if finite else None, note=note)
-
-    def _row(self, status: str, prepared: Prepared | None = None, **values: object) -> Row:
-        run = (
-            {
-                "layout": prepared.layout,
-                "config": prepared.config,
-                "math": prepared.math,
-                "workspace_bytes": prepared.workspace_bytes,
-            }
-            if prepared
-            else {}
-        )
+    def row(self, outcome: Outcome[Prepared]) -> Row:
+        prepared, ran = outcome.prepared, {}
+        if prepared:
+            ran = {name: getattr(prepared, name) for name in ("layout", "config", "math")}
+            ran["workspace_bytes"] = prepared.workspace_bytes
         return Row(
             spec=self.problem.spec.key(),
             epilogue=self.problem.epilogue.key(),
-            provider=self.provider.name,
+            provider=self.provider,
             variant=self.variant.name,
-            status=status,
-            **run,  # type: ignore[arg-type]
-            **values,  # type: ignore[arg-type]
-            **asdict(self.conditions),
+            status=outcome.status,
+            error=outcome.error,
+            note=outcome.note,
+            **ran,
+            **outcome.figures,
+            **asdict(self.session.conditions),
         )
 
-
-def _line(rows: Sequence[Row]) -> str:
-    """A line of progress."""
-    first = rows[0]
-    times = ", ".join(f"{row.us:.1f} us ({row.mode}, {row.l2})" for row in rows if row.us)
-    return f"{first.spec} {first.name}: {times or f'{first.status}: {first.note}'}"
+    def line(self, rows: Sequence[Row]) -> str:
+        first = rows[0]
+        times = ", ".join(f"{row.us:.1f} us ({row.mode}, {row.l2})" for row in rows if row.us)
+        return f"{first.spec} {first.name}: {times or f'{first.status}: {first.note}'}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from tvm_winograd.codegen import build
@@ -10,15 +12,16 @@ from tvm_winograd.errors import InputError, UnsupportedError
 from tvm_winograd.gpu import Gpu
 from tvm_winograd.measure import conditions
 from tvm_winograd.measure.builds import check_jobs
+from tvm_winograd.measure.conditions import Conditions
 from tvm_winograd.measure.cuda_timing import CudaTimer
+from tvm_winograd.measure.engine import Progress
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.tables import lookup as logs
 
-from .provider import Bench, Provider, Variant
+from ..providers import check_names, pick
+from .provider import Bench
 from .rows import Row, Store
 from .run import DEFAULT, PROVIDERS, Settings, measure
-
-Progress = Callable[[str], None]
 
 
 def bench_convs(
@@ -34,7 +37,7 @@ def bench_convs(
     files: Sequence[Path] = (),
     progress: Progress = lambda text: None,
 ) -> list[Row]:
-    """Measure and return rows; `files` (.json, .csv) hold each as soon as it is there.
+    """Measures and returns rows; `files` (.json, .csv) hold each as soon as it is there.
 
     Args:
         providers: of run.PROVIDERS, "cudnn" or, for a variant, "cudnn:FFT"; those of run.DEFAULT
@@ -47,18 +50,32 @@ def bench_convs(
         InputError: an unknown provider, or a file that cannot be read or written.
         WrongResult: a kernel of ours is wrong.
     """
-    for name in providers:
-        if name.partition(":")[0] not in PROVIDERS:
-            raise InputError(f"provider {name!r}: there are {', '.join(PROVIDERS)}")
-    store, workers = Store(files), check_jobs(jobs)
+    check_names(providers, PROVIDERS)
+    if others := [spec.key() for spec in specs if spec.dtype != "float32"]:
+        raise UnsupportedError(f"{others[0]}: this benchmark is of float32 convolutions")
+    store, settings = Store(files), replace(settings or Settings(), jobs=check_jobs(jobs))
+    with opened(arch, log_folder, stock, progress) as (bench, made):
+        chosen = pick(PROVIDERS, DEFAULT, providers, bench, progress)
+        return measure(specs, epilogue, chosen, bench, made, store, settings, progress)
+
+
+@contextmanager
+def opened(
+    arch: str = "auto",
+    log_folder: Path | None = None,
+    stock: Path | None = None,
+    progress: Progress = lambda text: None,
+) -> Iterator[tuple[Bench, Conditions]]:
+    """Opens this machine's first GPU: what providers are made with, and what rows say of it.
+
+    Raises:
+        UnsupportedError: no GPU here, or another than `arch`.
+    """
     gpu, gpu_name = conditions.find_gpu(arch)
     rows = _log_rows(log_folder, gpu, progress)
     build.ensure_cuda_codegen()  # peers need TVM's CUDA runtime too, for their arrays
     with CudaTimer() as timer:
-        bench = Bench(timer, gpu, gpu_name, rows, stock)
-        chosen = _providers(providers, bench, progress)
-        made = conditions.collect(gpu)
-        return measure(specs, epilogue, chosen, bench, made, store, settings, progress, workers)
+        yield Bench(timer, gpu, gpu_name, rows, stock), conditions.collect(gpu)
 
 
 def _log_rows(folder: Path | None, gpu: Gpu, progress: Progress) -> list[logs.Row]:
@@ -69,44 +86,3 @@ def _log_rows(folder: Path | None, gpu: Gpu, progress: Progress) -> list[logs.Ro
     for complaint in complaints:
         progress(complaint)
     return rows
-
-
-class Picked:
-    """A provider with some of its variants."""
-
-    def __init__(self, provider: Provider, names: Collection[str]) -> None:
-        self.name, self.ours, self.available = provider.name, provider.ours, provider.available
-        self._provider, self._names = provider, names
-
-    def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
-        """Raises:
-        InputError: one that was named does not exist.
-        """
-        seen = []
-        for variant in self._provider.variants(spec, epilogue):
-            seen.append(variant.name)
-            if variant.name in self._names:
-                yield variant
-        for name in self._names:
-            if name not in seen:
-                raise InputError(
-                    f"{self.name} has no variant {name!r}: there are {', '.join(seen)}"
-                )
-
-
-def _providers(names: Sequence[str], bench: Bench, progress: Progress) -> list[Provider]:
-    """Those named, or the default ones that can work here."""
-    wanted: dict[str, list[str]] = {}
-    for text in names or DEFAULT:
-        name, _, variant = text.partition(":")
-        wanted.setdefault(name, []).extend([variant] if variant else [])
-    found = []
-    for name, variants in wanted.items():
-        provider = PROVIDERS[name](bench)
-        if (missing := provider.available()) is None:
-            found.append(Picked(provider, variants) if variants else provider)
-        elif names:
-            raise UnsupportedError(f"provider {name}: {missing}")
-        else:
-            progress(f"without {name}: {missing}")
-    return found

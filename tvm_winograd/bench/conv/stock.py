@@ -16,10 +16,11 @@ from typing import Any
 from tvm_winograd.codegen import build
 from tvm_winograd.errors import InputError, UnsupportedError
 from tvm_winograd.gpu import Gpu, make_target
+from tvm_winograd.measure.problem import Problem
+from tvm_winograd.measure.row_files import write_whole
 from tvm_winograd.passes.apply_schedules import schedule_function
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
-from .problem import Problem
 from .provider import PEER_LIMIT, Bench, Prepared, Variant
 
 _LIBRARY, _HOW = "conv.so", "schedule.txt"
@@ -40,7 +41,7 @@ class Record:
 
 
 def stock_target(gpu: Gpu) -> Any:
-    """A target as a user of stock TVM gives it, with 48 KB of shared memory a block.
+    """Makes a target as a user of stock TVM gives it, with 48 KB of shared memory a block.
 
     Its kernels declare shared memory statically: of candidates that were allowed more, three in
     four did not compile.
@@ -49,7 +50,7 @@ def stock_target(gpu: Gpu) -> Any:
 
 
 def prim_func(spec: ConvSpec, epilogue: Epilogue) -> Any:
-    """main(X, W[, B][, R], O), unscheduled, NCHW.
+    """Makes main(X, W[, B][, R], O), unscheduled, NCHW.
 
     Raises:
         UnsupportedError: groups.
@@ -78,7 +79,7 @@ def prim_func(spec: ConvSpec, epilogue: Epilogue) -> Any:
 def scheduled(
     spec: ConvSpec, epilogue: Epilogue, gpu: Gpu, records: Path | None = None
 ) -> tuple[Any, str]:
-    """The PrimFunc, ready to build, and how it was scheduled.
+    """Schedules the PrimFunc: (ready to build, how it was scheduled).
 
     Args:
         records: folder of MetaSchedule's; dlight schedules if none is given.
@@ -131,7 +132,10 @@ class Dlight:
         return None
 
     def variants(self, spec: ConvSpec, epilogue: Epilogue) -> Iterator[Variant]:
-        compiled = partial(StockBuild, spec, epilogue, self._bench.gpu, self.records)
+        gpu = self._bench.gpu
+        if not isinstance(gpu, Gpu):
+            raise UnsupportedError(f"{self.name} is measured on GPUs, this is {gpu.arch}")
+        compiled = partial(StockBuild, spec, epilogue, gpu, self.records)
         yield Variant("", _prepare, compiled)
 
 
@@ -165,23 +169,21 @@ def _prepare(problem: Problem, folder: Path | None) -> Prepared:
 
 
 def plain_trace(trace: Any) -> Any:
-    """A tvm.s_tir.schedule.Trace as plain JSON values; its own JSON holds TVM's numbers."""
+    """Turns a tvm.s_tir.schedule.Trace into plain JSON values; its own JSON holds TVM's numbers."""
     return json.loads(json.dumps(trace.as_json(), default=lambda number: number.value))
 
 
 def record_path(folder: Path, spec: ConvSpec, epilogue: Epilogue) -> Path:
-    """Where a convolution's record is."""
+    """Names the file of a convolution's record."""
     return folder / f"{spec.key()}-{epilogue.key()}.json"
 
 
 def write_record(folder: Path, record: Record) -> Path:
-    """Its file, whole or not at all."""
+    """Writes its file, whole or not at all."""
     spec, epilogue = ConvSpec.from_key(record.spec), Epilogue.from_key(record.epilogue)
     path = record_path(folder, spec, epilogue)
     folder.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f".{path.name}.new")
-    made.write_text(json.dumps(asdict(record)), encoding="utf-8")
-    made.replace(path)
+    write_whole(path, json.dumps(asdict(record)))
     return path
 
 

@@ -39,7 +39,7 @@ def export_candidate(folder: str, executable: Any) -> str:
 
 
 def serial_runner(folder: Path, runner: Any) -> Any:
-    """A runner that waits for its results, holding a lock: one process measures at a time."""
+    """Makes a runner that waits for its results under a lock: one process measures at a time."""
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
 
@@ -69,7 +69,7 @@ def search(
     workers: int,
     keep: Callable[[Record], object] = lambda record: None,
 ) -> Record:
-    """The best of `trials` candidates.
+    """Finds the best of `trials` candidates.
 
     Args:
         arch, gpu_name: of the GPU that `runner`, a meta_schedule Runner, measures on.
@@ -114,7 +114,7 @@ def _tune(
     workers: int,
     after_a_round: Callable[[list[Any]], None],
 ) -> list[Any]:
-    """Every TuningRecord of a search."""
+    """Searches, and returns every TuningRecord."""
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
 
@@ -146,13 +146,13 @@ def _tune(
 
 
 def _seconds_of(record: Any) -> float:
-    """Of one run, the mean that the search went by."""
+    """Returns the mean of one run, which the search went by."""
     seconds = [float(s) for s in record.run_secs or ()]
     return statistics.fmean(seconds) if seconds else float("inf")
 
 
 def cuda_space() -> Any:
-    """MetaSchedule's own rules for CUDA cores."""
+    """Makes the space of MetaSchedule's own rules for CUDA cores."""
     from tvm.s_tir import meta_schedule as ms
 
     return ms.space_generator.PostOrderApply(
@@ -161,7 +161,7 @@ def cuda_space() -> Any:
 
 
 def local_builder(arch: str, scratch: str, workers: int) -> Any:
-    """Builds with `workers` processes into the folder `scratch`."""
+    """Makes a builder with `workers` processes, which writes into the folder `scratch`."""
     from tvm.s_tir import meta_schedule as ms
 
     return ms.builder.LocalBuilder(
@@ -173,7 +173,7 @@ def local_builder(arch: str, scratch: str, workers: int) -> Any:
 
 
 def local_runner() -> Any:
-    """Measures on this machine's first GPU."""
+    """Makes a runner that measures on this machine's first GPU."""
     from tvm.s_tir import meta_schedule as ms
 
     evaluator = ms.runner.EvaluatorConfig(number=1, repeat=3, min_repeat_ms=50)

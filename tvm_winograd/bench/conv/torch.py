@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tvm_winograd.measure.problem import Problem
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.truth import peers
 
-from .problem import Problem
 from .provider import PEER_LIMIT, Bench, Prepared, Variant
 
 
@@ -17,6 +17,7 @@ class Torch:
     """torch.nn.functional.conv2d, and what the epilogue asks for as further operators."""
 
     name, ours = "torch", False
+    operator = "conv2d"  # the name of the variant
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -30,10 +31,10 @@ class Torch:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         with torch.cuda.stream(torch.cuda.ExternalStream(self._bench.timer.handle)):
-            yield Variant("conv2d", self._prepare)
+            yield Variant(self.operator, self._prepare)
 
     def transformed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What is done with the function before it is run."""
+        """Changes the function before it is run."""
         return function
 
     def _prepare(self, problem: Problem, folder: Path | None) -> Prepared:
@@ -69,7 +70,7 @@ class TorchCompile(Torch):
 
 
 def conv_of(spec: ConvSpec, epilogue: Epilogue) -> Callable[..., Any]:
-    """The function (x, w[, bias][, residual]) -> output, NCHW, of torch's operators."""
+    """Makes the function (x, w[, bias][, residual]) -> output, NCHW, of torch's operators."""
     import torch.nn.functional as functional
 
     top, left, bottom, right = spec.padding
@@ -79,7 +80,7 @@ def conv_of(spec: ConvSpec, epilogue: Epilogue) -> Callable[..., Any]:
         if not alike:
             x = functional.pad(x, (left, right, top, bottom))
         padding = (top, left) if alike else (0, 0)
-        bias = rest[0] if epilogue.bias else None
+        bias = rest[0].to(x.dtype) if epilogue.bias else None
         y = functional.conv2d(x, w, bias, spec.stride, padding, spec.dilation, spec.groups)
         y = y + rest[-1] if epilogue.residual else y
         return epilogue.applied.torch(y) if epilogue.applied else y

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..text import grid, number
+from ..text import geometric_means, grid, number
 from .ours import NAMES
 from .rows import KernelRow, Row
 
@@ -30,7 +29,7 @@ Table = dict[tuple[str, str, int], dict[str, Row]]
 
 
 def table(rows: Iterable[Row]) -> Table:
-    """Rows by network."""
+    """Sorts rows by network."""
     found: Table = {}
     for row in rows:
         found.setdefault((row.gpu, row.model, row.batch), {})[title(row)] = row
@@ -38,20 +37,20 @@ def table(rows: Iterable[Row]) -> Table:
 
 
 def title(row: Row) -> str:
-    """The provider, with what our compiler was asked for."""
+    """Names the provider, with what our compiler was asked for."""
     return f"{row.provider} ({row.options})" if row.options else row.provider
 
 
 def ours(named: dict[str, Row]) -> Row | None:
-    """Our row of a network, which others are compared with: as it is deployed if there is a choice,
-    without options if there is."""
+    """Finds our row of a network, which others are compared with: if there is a choice, the one as
+    it is deployed, without options."""
     timed = [row for row in named.values() if row.provider in NAMES and row.status == "ok"]
     order = [(name, plain) for name in NAMES for plain in (True, False)]
     return min(timed, key=lambda r: order.index((r.provider, not r.options)), default=None)
 
 
 def speedup(named: dict[str, Row], other: Row, measure: str) -> float | None:
-    """How many times faster than `other` ours is; None if either has no time."""
+    """Says how many times faster than `other` ours is; None if either has no time."""
     mine = ours(named)
     if mine is None or other.status != "ok":
         return None
@@ -60,21 +59,19 @@ def speedup(named: dict[str, Row], other: Row, measure: str) -> float | None:
 
 
 def means(found: Table) -> list[Mean]:
-    """Against every other provider, for both measures."""
-    ratios: dict[tuple[str, str, str], list[float]] = {}
-    for (gpu, _, _), named in found.items():
-        for name, row in named.items():
-            for measure in MEASURES:
-                ratio = None if row is ours(named) else speedup(named, row, measure)
-                if ratio is not None:
-                    ratios.setdefault((gpu, name, measure), []).append(ratio)
-    return [
-        Mean(*key, statistics.geometric_mean(values), len(values)) for key, values in ratios.items()
-    ]
+    """Compares ours with every other provider, for both measures."""
+    ratios = geometric_means(
+        ((gpu, name, measure), speedup(named, row, measure))
+        for (gpu, _, _), named in found.items()
+        for name, row in named.items()
+        for measure in MEASURES
+        if row is not ours(named)
+    )
+    return [Mean(*key, *mean) for key, mean in ratios.items()]
 
 
 def markdown(rows: Sequence[Row], kernels: Sequence[KernelRow] = ()) -> str:
-    """For every network a table of all providers; the means; the kernels of what was profiled."""
+    """Writes a table of all providers of every network; the means; the kernels of profiles."""
     found, parts = table(rows), []
     for (gpu, model, batch), named in found.items():
         parts += [f"## {gpu}, {model}, batch {batch}", "", _providers(named), ""]
@@ -88,7 +85,7 @@ def markdown(rows: Sequence[Row], kernels: Sequence[KernelRow] = ()) -> str:
 
 
 def profiles(kernels: Iterable[KernelRow]) -> dict[str, list[KernelRow]]:
-    """Kernels by network, the longest first; the key says which GPU, model, batch and options."""
+    """Sorts kernels by network, the longest first; keys name GPU, model, batch and options."""
     found: dict[str, list[KernelRow]] = {}
     for row in sorted(kernels, key=lambda row: -row.us):
         options = f", {row.options}" if row.options else ""

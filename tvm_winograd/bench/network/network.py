@@ -15,9 +15,10 @@ from tvm_winograd.codegen.artifact import Artifact
 from tvm_winograd.errors import InputError, UnsupportedError
 from tvm_winograd.frontend import Model, load_model
 from tvm_winograd.frontend.builtin import BUILTINS
-from tvm_winograd.frontend.weights import random_images
-from tvm_winograd.truth import peers, reference
+from tvm_winograd.frontend.weights import random_input
+from tvm_winograd.truth import peers
 from tvm_winograd.truth.evaluate import evaluate
+from tvm_winograd.truth.reference import worst_error
 
 _PART = 16  # images that float64 takes at a time: its activations are twice as large
 
@@ -56,10 +57,10 @@ class Network:
         """
         self.subject, self.model, self._device = subject, subject.load(), device
         rng = np.random.default_rng(1)
-        self.inputs = [_random(rng, tensor.shape) for tensor in self.model.inputs]
+        self.inputs = [random_input(rng, tensor.shape) for tensor in self.model.inputs]
 
     def tensors(self) -> list[Any]:
-        """The inputs on the device, TVM's tensors."""
+        """Copies the inputs to the device, as TVM's tensors."""
         return [on_device(array, self._device) for array in self.inputs]
 
     @cached_property
@@ -91,32 +92,32 @@ class Network:
             torch.cuda.empty_cache()
 
     def torch_inputs(self) -> list[Any]:
-        """The inputs on the device, torch's tensors."""
+        """Copies the inputs to the device, as torch's tensors."""
         import torch
 
         return [torch.from_numpy(array).to(self._device) for array in self.inputs]
 
     def error(self, outputs: Sequence[np.ndarray]) -> float:
-        """The largest relative Frobenius error of the outputs; infinite if one is not finite."""
-        return _worst(outputs, self._want)
+        """Finds the outputs' largest relative Frobenius error; infinite if one is not finite."""
+        return worst_error(outputs, self._want)
 
     @cached_property
     def float32_error(self) -> float:
-        """Of a plain float32 evaluation: torch's, else numpy's."""
+        """The error of a plain float32 evaluation: torch's, else numpy's."""
         if self._has_twin:
-            return _worst(self._torch_outputs("float32"), self._want)
+            return worst_error(self._torch_outputs("float32"), self._want)
         model = self.model
         conv = peers.torch_conv if peers.has_torch_cuda() else None
         got = evaluate(model.mod, model.params, self.inputs, dtype="float32", conv=conv)
-        return _worst(got, self._want)
+        return worst_error(got, self._want)
 
     @cached_property
     def _want(self) -> list[np.ndarray]:
         """The outputs in float64."""
         if self._has_twin:
             return self._torch_outputs("float64")
-        conv = peers.cuda_conv64 if peers.has_torch_cuda() else reference.conv2d
-        return evaluate(self.model.mod, self.model.params, self.inputs, conv=conv)
+        model = self.model
+        return evaluate(model.mod, model.params, self.inputs, conv=peers.best_conv64())
 
     @cached_property
     def _has_twin(self) -> bool:
@@ -128,34 +129,29 @@ class Network:
             return False
 
     def _torch_outputs(self, dtype: str) -> list[np.ndarray]:
-        """Part by part: in evaluation mode no image sees another."""
+        """Computes them part by part: in evaluation mode no image sees another.
+
+        cuDNN chooses its algorithms by rule, not by trying them: the error, and the limits made of
+        it, must not depend on what else the GPU is doing.
+        """
         import torch
 
         net = copy.deepcopy(self.twin).to(getattr(torch, dtype))
         (x,) = self.torch_inputs()
-        with torch.inference_mode():
+        by_rule = torch.backends.cudnn.flags(benchmark=False, allow_tf32=False)
+        with torch.inference_mode(), by_rule:
             parts = [net(part.to(getattr(torch, dtype))).cpu() for part in x.split(_PART)]
         return [torch.cat(parts).numpy()]
 
 
 def on_device(array: np.ndarray, device: str) -> Any:
-    """A TVM tensor on the first device of a kind."""
+    """Makes a TVM tensor on the first device of a kind."""
     import tvm
 
     return tvm.runtime.tensor(array, tvm.device(device, 0))
 
 
 def arrays(outputs: Any) -> list[np.ndarray]:
-    """What a network of TVM's returned."""
+    """Copies what a network of TVM's returned."""
     several = outputs if isinstance(outputs, tuple | list) else [outputs]
     return [tensor.numpy() for tensor in several]
-
-
-def _random(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    if len(shape) == 4 and shape[2] * shape[3] > 1:
-        return random_images(rng, shape)
-    return np.asarray(rng.standard_normal(shape), "float32")
-
-
-def _worst(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> float:
-    return max(reference.relative_error(g, w) for g, w in zip(got, want, strict=True))

@@ -25,7 +25,7 @@ _ARTIFACT = "artifact"
 
 
 class Ours:
-    """As it is deployed: all but the first and last kernel in one CUDA graph."""
+    """A network as it is deployed: all but the first and last kernel in one CUDA graph."""
 
     name, ours, graph = "ours", True, True
 
@@ -56,8 +56,8 @@ class Ours:
             (ConvSpec.from_key(m["spec"]), m["algorithm"], m.get("math")) for m in module["layers"]
         ]
         return Prepared(
-            run=run,
-            outputs=lambda: arrays(result[0]),
+            call=run,
+            output=lambda: arrays(result[0]),
             ratio=network_ratio(layers),
             memory_bytes=module["planned_bytes"],
             config=described(module),
@@ -66,7 +66,7 @@ class Ours:
         )
 
     def _check_kind(self, artifact: Artifact) -> None:
-        """Of an artifact that was given; one of ours is as it was asked for."""
+        """Refuses an artifact that was given and is of the other kind."""
         captured = any(module["cuda_graph"] for module in artifact.manifest["modules"])
         if self._bench.hardware.kind == "cuda" and captured != self.graph:
             kind, name = ("with", Ours.name) if captured else ("without", OursKernels.name)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tvm_winograd.errors import InputError
 
-from ..conv.pictures import pyplot
+from ..pictures import pyplot, save
 from .compare import MEASURES, Table, ours, profiles, speedup, table
 from .rows import KernelRow, Row
 
@@ -17,7 +16,7 @@ _SHOWN = 20  # kernels; the others are one bar
 
 
 def draw(rows: Sequence[Row], kernels: Sequence[KernelRow], folder: Path) -> list[Path]:
-    """PNG files in `folder`: speed-ups per GPU and measure, the kernels of each profile.
+    """Draws PNG files in `folder`: speed-ups per GPU and measure, the kernels of each profile.
 
     Raises:
         InputError: there is nothing to draw.  UnsupportedError: matplotlib is not installed.
@@ -32,17 +31,11 @@ def draw(rows: Sequence[Row], kernels: Sequence[KernelRow], folder: Path) -> lis
         figures[f"kernels-{head}"] = kernel_bars(plt, head, shares)
     if not figures:
         raise InputError("no row of ours has a time, and no kernel: nothing to draw")
-    folder.mkdir(parents=True, exist_ok=True)
-    made = []
-    for name, figure in figures.items():
-        made.append(folder / f"{_slug(name)}.png")
-        figure.savefig(made[-1], dpi=150, bbox_inches="tight")
-        plt.close(figure)
-    return made
+    return save(plt, figures, folder)
 
 
 def speedups(plt: Any, found: Table, gpu: str, measure: str) -> Any:
-    """A figure: for each network a group of bars, how many times faster ours is than each other."""
+    """Draws for each network a group of bars, how many times faster ours is than each other."""
     ratios: dict[str, dict[int, float]] = {}  # provider -> number of the network -> how many times
     for group, named in enumerate(found.values()):
         for name, row in named.items():
@@ -67,7 +60,7 @@ def speedups(plt: Any, found: Table, gpu: str, measure: str) -> Any:
 
 
 def kernel_bars(plt: Any, head: str, shares: Sequence[KernelRow]) -> Any:
-    """A figure: a bar per kernel with its time in a run, a colour per schedule."""
+    """Draws a bar per kernel with its time in a run, a colour per schedule."""
     shown, rest = shares[:_SHOWN], shares[_SHOWN:]
     bars = [(_title(row), row.us, row.percent, row.schedule or "other") for row in shown]
     if rest:
@@ -88,11 +81,7 @@ def kernel_bars(plt: Any, head: str, shares: Sequence[KernelRow]) -> Any:
 
 
 def _title(row: KernelRow, longest: int = 48) -> str:
-    """The layers, as many as there is room for; of what is no convolution the kernel."""
+    """Names the layers, as many as there is room for, or the kernel of what is no convolution."""
     text = row.layers or row.kernel
     text = text if len(text) <= longest else text[: longest - 3] + "..."
     return f"{text} ({row.launches:g}x)"
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

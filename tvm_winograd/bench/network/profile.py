@@ -26,7 +26,7 @@ class Launches:
 
 
 def record(run: Callable[[], Any], timer: CudaTimer) -> list[Launches]:
-    """Kernels of RUNS runs, through torch's profiler; nothing else may use the GPU."""
+    """Records the kernels of RUNS runs with torch's profiler; nothing else may use the GPU."""
     from torch.profiler import ProfilerActivity, profile
 
     run()
@@ -45,7 +45,7 @@ def record(run: Callable[[], Any], timer: CudaTimer) -> list[Launches]:
 def kernel_rows(
     launches: Iterable[Launches], module: Mapping[str, Any], **shared: Any
 ) -> list[KernelRow]:
-    """A row per kernel, what takes the longest first.
+    """Makes a row per kernel, what takes the longest first.
 
     Args:
         launches: of RUNS runs.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from tvm_winograd.choose.options import Wishes
 from tvm_winograd.gpu import Hardware
+from tvm_winograd.measure import engine
 from tvm_winograd.measure.builds import Build
 from tvm_winograd.measure.cuda_timing import CudaTimer
 from tvm_winograd.truth.tolerances import NETWORK_RATIO, TOLERANCES
@@ -44,18 +42,13 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """Ready to run: weights on the device, memory planned, graphs captured."""
+class Prepared(engine.Prepared):
+    """A network that is ready to run; its output is a list of arrays."""
 
-    run: Callable[[], Any]  # queues one run on the timer's stream and does not wait
-    outputs: Callable[[], list[np.ndarray]]  # of the last run, when the device is done
     ratio: float = PEER_RATIO  # limit of its error over that of a plain float32 evaluation
     memory_bytes: int | None = None  # activations and workspaces
     compile_s: float | None = None  # if it was compiled just now
-    config: str = ""
-    math: str = ""  # of precision.NAMES, where it is known
     module: Mapping[str, Any] | None = None  # of ours: its entry of the manifest
-    around: Callable[[], AbstractContextManager[Any]] = nullcontext  # entered while it runs
 
 
 class Provider(Protocol):
@@ -65,13 +58,14 @@ class Provider(Protocol):
     ours: bool  # a wrong result of ours ends the benchmark
 
     def available(self) -> str | None:
-        """None, or what is missing on this machine."""
+        """Says what is missing on this machine; None if nothing."""
 
     def build(self, subject: Subject) -> Build | None:
-        """What another process is to do before anything is measured."""
+        """Makes what another process is to do before anything is measured."""
 
     def prepare(self, network: Network, folder: Path | None) -> Prepared:
-        """
+        """Makes it ready to run.
+
         Args:
             folder: what `build` wrote.
         Raises:

@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tvm_winograd.errors import InputError
+from tvm_winograd.measure.attempt import STATUSES
+from tvm_winograd.measure.conditions import Conditions
+from tvm_winograd.measure.provenance import Provenance
 from tvm_winograd.measure.row_files import RowKind
-
-from ..conv.rows import STATUSES
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Conditions):
     """One network with a batch, run by one provider. Times are milliseconds per batch, missing
     unless the status is "ok"."""
 
     model: str
     batch: int
     provider: str
-    status: str  # of rows.STATUSES
+    status: str  # of STATUSES
     options: str = ""  # what our compiler was asked for
     latency_ms: float | None = None  # median of single runs, from an idle GPU to an idle GPU
     latency_spread_ms: float | None = None  # width of the middle half
@@ -33,17 +34,6 @@ class Row:
     config: str = ""  # kernels or versions, as text
     math: str = ""  # of precision.NAMES: how convolutions of ours compute products
     note: str = ""  # why it was refused, is wrong or failed
-    gpu: str = ""
-    arch: str = ""
-    driver: str = ""
-    cuda: str = ""
-    cudnn: str = ""
-    torch: str = ""
-    tvm: str = ""
-    version: str = ""
-    commit: str = ""
-    date: str = ""
-    method: str = ""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -53,7 +43,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class KernelRow:
+class KernelRow(Provenance):
     """A CUDA kernel of a network of ours: its part of a run."""
 
     model: str
@@ -65,13 +55,6 @@ class KernelRow:
     launches: float  # in one run
     us: float  # of all its launches in one run
     percent: float  # of the time of all kernels
-    gpu: str = ""
-    arch: str = ""
-    driver: str = ""
-    tvm: str = ""
-    version: str = ""
-    commit: str = ""
-    date: str = ""
 
 
 MODELS = RowKind(
@@ -87,9 +70,10 @@ KERNELS = RowKind(  # a profile is kept or replaced as a whole
 
 
 def kernel_file(path: Path) -> Path:
-    """Where the kernels are of which the networks' rows are in `path`."""
+    """Names the file of the kernels' rows that lies beside a file of networks' rows."""
     return path.with_name(f"{path.stem}-kernels{path.suffix}")
 
 
 def kernel_files(paths: Sequence[Path]) -> list[Path]:
+    """Applies `kernel_file` to each."""
     return [kernel_file(path) for path in paths]

@@ -1,20 +1,19 @@
-"""Measures networks with every provider: checked against float64 first, then timed."""
+"""Networks as cases of the engine: every provider on each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
-from tvm_winograd.errors import BuildError
-from tvm_winograd.measure.attempt import Trouble, WrongResult, attempt_on_gpu
 from tvm_winograd.measure.builds import Built
+from tvm_winograd.measure.conditions import Conditions
 from tvm_winograd.measure.cuda_timing import Plan
+from tvm_winograd.measure.engine import Outcome, Progress, TimedHow, measure_all
 from tvm_winograd.measure.row_files import Store
 
-from ...measure.conditions import Conditions
 from . import profile
-from .builds import Key
 from .network import Network, Subject
 from .ours import Ours, OursKernels
 from .provider import Bench, Prepared, Provider
@@ -28,6 +27,8 @@ PROVIDERS: dict[str, Callable[[Bench], Provider]] = {
 }
 DEFAULT = tuple(name for name in PROVIDERS if name != OursKernels.name)
 
+Key = tuple[Subject, str]  # and the name of a provider
+
 
 @dataclass(frozen=True)
 class Session:
@@ -40,7 +41,7 @@ class Session:
     options: str = ""  # of our compiler, as text
     profiled: bool = False
     plan: Plan = field(default_factory=Plan)
-    progress: Callable[[str], None] = lambda text: None
+    progress: Progress = lambda text: None
 
 
 def measure(
@@ -49,146 +50,132 @@ def measure(
     built: Mapping[Key, Built],
     session: Session,
 ) -> tuple[list[Row], list[KernelRow]]:
-    """All rows, which are in the session's stores as soon as each is measured.
+    """Returns all rows, which are in the session's stores as soon as each is measured.
 
     Raises:
         WrongResult: a network of ours is wrong.  BuildError: one was not compiled.
         DeviceError: the GPU's context is lost.
     """
     rows: list[Row] = []
-    deployed: list[_One] = []  # the first of ours of each network
+    deployed: list[NetworkCase] = []  # the first of ours of each network
+    timer = session.bench.timer
     for subject in subjects:
         network = Network(subject, session.bench.device)
         session.progress(f"{subject}: in float64 and in plain float32")
         limit = network.float32_error  # before a provider takes memory
-        mine: list[_One] = []
-        for provider in providers:
-            one = _One(network, provider, built.get((subject, provider.name)), limit, session)
-            row = one.row()
-            session.rows.add([row])
-            rows.append(row)
-            mine += [one] if provider.ours and row.status == "ok" else []
-            session.progress(_line(row))
+        cases = [
+            NetworkCase(network, provider, built.get((subject, provider.name)), limit, session)
+            for provider in providers
+        ]
+        found = measure_all(cases, timer, session.rows, session.progress)
+        rows += found
+        right = zip(cases, found, strict=True)
+        deployed += [c for c, row in right if c.ours and row.status == "ok"][:1]
         network.release()
-        deployed += mine[:1]
-    return rows, _profiles(deployed, session) if session.profiled else []
+    return rows, list(_profiles(deployed, session)) if session.profiled else []
 
 
-def _profiles(deployed: Sequence[_One], session: Session) -> list[KernelRow]:
+def _profiles(deployed: Sequence[NetworkCase], session: Session) -> Iterator[KernelRow]:
     """Kernels of networks of ours; at the end, as the profiler may slow down what comes after."""
-    kernels: list[KernelRow] = []
-    for one in deployed:
-        session.progress(f"{one.network.subject}: kernels of {one.provider.name}")
-        found = one.kernels()
+    for case in deployed:
+        session.progress(f"{case.network.subject}: kernels of {case.who}")
+        found = case.kernels()
         session.kernels.add(found)
-        kernels += found
-    return kernels
+        yield from found
 
 
 @dataclass(frozen=True)
-class _One:
-    """A provider on a network."""
+class NetworkCase:
+    """A provider on a network: an engine.Case."""
 
     network: Network
     provider: Provider
-    built: Built | None
+    compiled: Built | None
     float32_error: float
     session: Session
 
-    def row(self) -> Row:
-        """Checked and timed."""
-        if self.built and self.built.trouble:
-            return self._row(self._not_built(self.built.trouble))
-        provider, timer = self.provider, self.session.bench.timer
-        got = attempt_on_gpu(self._measured, provider.name, provider.ours, timer)
-        return self._row(got) if isinstance(got, Trouble) else got
+    @property
+    def who(self) -> str:
+        return self.provider.name
+
+    @property
+    def name(self) -> str:
+        return f"{self.network.subject}: {self.who}"
+
+    @property
+    def ours(self) -> bool:
+        return self.provider.ours
+
+    @property
+    def needed(self) -> bool:
+        return self.ours
+
+    def built(self) -> Built | None:
+        return self.compiled
+
+    def prepare(self, folder: Path | None) -> Prepared:
+        return self.provider.prepare(self.network, folder)
+
+    def error(self, prepared: Prepared) -> float:
+        return self.network.error(prepared.output())
+
+    def limit(self, prepared: Prepared) -> float:
+        return prepared.ratio * self.float32_error
+
+    def timings(self) -> list[TimedHow[Prepared]]:
+        return [TimedHow(self._figures)]
+
+    def _figures(self, prepared: Prepared) -> dict[str, Any]:
+        timer, plan = self.session.bench.timer, self.session.plan
+        latency = timer.latency(prepared.call, plan)
+        interval = timer.measure(prepared.call, "back_to_back", "warm", plan)
+        return {
+            "latency_ms": latency.us / 1e3,
+            "latency_spread_ms": latency.spread_us / 1e3,
+            "interval_ms": interval.us / 1e3,
+            "interval_spread_ms": interval.spread_us / 1e3,
+        }
 
     def kernels(self) -> list[KernelRow]:
-        """Of a network of ours, loaded again."""
-        prepared, made = self._prepared(), asdict(self.session.conditions)
+        """Profiles a network of ours, loaded again."""
+        prepared = self.prepare(self.compiled.folder if self.compiled else None)
         assert prepared.module is not None
-        launches = profile.record(prepared.run, self.session.bench.timer)
+        launches = profile.record(prepared.call, self.session.bench.timer)
         known = {f.name for f in fields(KernelRow)}
-        shared = {name: value for name, value in made.items() if name in known}
+        made = asdict(self.session.conditions).items()
+        shared: dict[str, Any] = {name: value for name, value in made if name in known}
         shared |= {"model": self.network.model.name, "batch": self.network.model.batch}
         shared |= {"options": self.session.options}
         return profile.kernel_rows(launches, prepared.module, **shared)
 
-    def _prepared(self) -> Prepared:
-        return self.provider.prepare(self.network, self.built.folder if self.built else None)
-
-    def _measured(self) -> Row:
-        prepared = self._prepared()
-        limit = prepared.ratio * self.float32_error
-        with prepared.around():
-            error = self._check(prepared)
-            if not error <= limit:
-                return self._wrong(prepared, error, limit)
-            timer, plan = self.session.bench.timer, self.session.plan
-            latency = timer.latency(prepared.run, plan)
-            interval = timer.measure(prepared.run, "back_to_back", "warm", plan)
-        return self._row(
-            prepared,
-            latency_ms=latency.us / 1e3,
-            latency_spread_ms=latency.spread_us / 1e3,
-            interval_ms=interval.us / 1e3,
-            interval_spread_ms=interval.spread_us / 1e3,
-            error=error,
-            error_limit=limit,
-        )
-
-    def _check(self, prepared: Prepared) -> float:
-        """The relative error of one run."""
-        timer = self.session.bench.timer
-        timer.synchronize()
-        with timer.current():
-            prepared.run()
-        timer.synchronize()
-        return self.network.error(prepared.outputs())
-
-    def _not_built(self, trouble: Trouble) -> Trouble:
-        if self.provider.ours:
-            raise BuildError(f"{self.network.subject}: {self.provider.name}: {trouble.note}")
-        return trouble
-
-    def _wrong(self, prepared: Prepared, error: float, limit: float) -> Row:
-        finite = error < float("inf")
-        found = f"relative error {error:.2e}" if finite else "NaN or infinity in the result"
-        note = f"{found}, limit {limit:.1e}"
-        if self.provider.ours:
-            raise WrongResult(
-                f"{self.network.subject}: {self.provider.name} ({prepared.config}) is wrong: {note}"
-            )
-        return self._row(
-            prepared, "wrong", error=error if finite else None, error_limit=limit, note=note
-        )
-
-    def _row(self, what: Prepared | Trouble, status: str = "ok", **values: Any) -> Row:
-        if isinstance(what, Trouble):
-            status, values = what.status, {"note": what.note}
-        else:
-            values |= {"memory_bytes": what.memory_bytes, "config": what.config, "math": what.math}
-            values["compile_s"] = self.built.seconds if self.built else what.compile_s
+    def row(self, outcome: Outcome[Prepared]) -> Row:
+        prepared, ran = outcome.prepared, {}
+        if prepared:
+            ran = {name: getattr(prepared, name) for name in ("config", "memory_bytes", "math")}
+            ran["compile_s"] = self.compiled.seconds if self.compiled else prepared.compile_s
         return Row(
             model=self.network.model.name,
             batch=self.network.model.batch,
-            provider=self.provider.name,
-            status=status,
-            options=self.session.options if self.provider.ours else "",
-            **values,
+            provider=self.who,
+            status=outcome.status,
+            options=self.session.options if self.ours else "",
+            error=outcome.error,
+            error_limit=outcome.limit,
+            note=outcome.note,
+            **ran,
+            **outcome.figures,
             **asdict(self.session.conditions),
         )
 
+    def line(self, rows: Sequence[Row]) -> str:
+        (row,) = rows
+        name = f"{row.model}, batch {row.batch}, {row.provider}"
+        if row.status != "ok":
+            return f"{name}: {row.status}: {row.note}"
+        return f"{name}: latency {row.latency_ms:.3f} ms, interval {row.interval_ms:.3f} ms"
+
 
 def keys(subjects: Sequence[Subject], providers: Sequence[Provider]) -> list[Key]:
-    """What is measured; ours, which take longest to compile, first."""
+    """Lists what is measured; ours, which take longest to compile, first."""
     names = sorted(providers, key=lambda provider: not provider.ours)
     return [(subject, provider.name) for provider in names for subject in subjects]
-
-
-def _line(row: Row) -> str:
-    """A line of progress."""
-    name = f"{row.model}, batch {row.batch}, {row.provider}"
-    if row.status != "ok":
-        return f"{name}: {row.status}: {row.note}"
-    return f"{name}: latency {row.latency_ms:.3f} ms, interval {row.interval_ms:.3f} ms"

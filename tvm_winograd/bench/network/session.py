@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,24 +12,24 @@ from tvm_winograd.codegen import build
 from tvm_winograd.deploy.manifest import MANIFEST
 from tvm_winograd.errors import InputError, UnsupportedError
 from tvm_winograd.measure import conditions
-from tvm_winograd.measure.builds import Build, Built, check_jobs
+from tvm_winograd.measure.builds import Build, Built, build_all, check_jobs
 from tvm_winograd.measure.cuda_timing import CudaTimer
+from tvm_winograd.measure.engine import Progress
 from tvm_winograd.measure.row_files import Store
 from tvm_winograd.truth import peers
 
+from ..providers import check_names, pick
 from . import ours
-from .builds import Key, build_all
 from .network import Subject
 from .provider import Bench, Provider
 from .rows import KERNELS, MODELS, KernelRow, Row, kernel_files
-from .run import DEFAULT, PROVIDERS, Session, keys, measure
+from .run import DEFAULT, PROVIDERS, Key, Session, keys, measure
 
 METHOD = (
     "latency: median of single runs, idle GPU to idle GPU, as the host sees them; interval: CUDA "
     "events, median, runs queued back to back; inputs on the GPU; float32, TF32 off; checked "
     "against float64 first"
 )
-Progress = Callable[[str], None]
 
 
 def bench_models(
@@ -46,8 +46,8 @@ def bench_models(
     files: Sequence[Path] = (),
     progress: Progress = lambda text: None,
 ) -> tuple[list[Row], list[KernelRow]]:
-    """Measure and return rows; `files` (.json, .csv) hold each as soon as it is there, and kernels
-    lie beside them (`rows.kernel_file`).
+    """Measures and returns rows; `files` (.json, .csv) hold each as soon as it is there, and
+    kernels lie beside them (`rows.kernel_file`).
 
     Args:
         models: names and files as `compile` takes them, each with every batch; folders of
@@ -63,7 +63,7 @@ def bench_models(
     """
     wishes, stores = wishes or Wishes(), (Store(MODELS, files), Store(KERNELS, kernel_files(files)))
     subjects = subjects_of(models, batches, weights)
-    check_names(providers)
+    check_names(providers, PROVIDERS)
     workers = check_jobs(jobs)
     gpu, _ = conditions.find_gpu(arch)
     if profiled and not set(ours.NAMES) & set(providers or DEFAULT):
@@ -74,7 +74,7 @@ def bench_models(
     made = replace(conditions.collect(gpu), method=METHOD)
     with tempfile.TemporaryDirectory(prefix="bench-model-") as scratch, CudaTimer() as timer:
         bench = Bench(timer, gpu, wishes, stock)
-        chosen = pick(providers, bench, progress)
+        chosen = pick(PROVIDERS, DEFAULT, providers, bench, progress)
         built = compiled(subjects, chosen, Path(scratch), workers, progress)
         text = " ".join(f"{name}={value}" for name, value in wishes.asked().items())
         session = Session(bench, made, *stores, text, profiled=profiled, progress=progress)
@@ -84,7 +84,7 @@ def bench_models(
 def subjects_of(
     models: Sequence[str], batches: Sequence[int], weights: str | None
 ) -> list[Subject]:
-    """Every model with every batch.
+    """Lists every model with every batch.
 
     Raises:
         InputError: no model, a batch below 1.
@@ -100,29 +100,6 @@ def subjects_of(
     return list(dict.fromkeys(subjects))
 
 
-def check_names(providers: Sequence[str]) -> None:
-    """Raises:
-    InputError: a provider that does not exist.
-    """
-    for name in providers:
-        if name not in PROVIDERS:
-            raise InputError(f"provider {name!r}: there are {', '.join(PROVIDERS)}")
-
-
-def pick(names: Sequence[str], bench: Bench, progress: Progress) -> list[Provider]:
-    """Those named, or the default ones that can work here."""
-    found = []
-    for name in dict.fromkeys(names or DEFAULT):
-        provider = PROVIDERS[name](bench)
-        if (missing := provider.available()) is None:
-            found.append(provider)
-        elif names:
-            raise UnsupportedError(f"provider {name}: {missing}")
-        else:
-            progress(f"without {name}: {missing}")
-    return found
-
-
 def compiled(
     subjects: Sequence[Subject],
     providers: Sequence[Provider],
@@ -130,7 +107,7 @@ def compiled(
     jobs: int,
     progress: Progress,
 ) -> dict[Key, Built]:
-    """Everything that has to be compiled, in processes, with a line each."""
+    """Compiles everything that has to be, in processes, with a line each."""
     by_name = {provider.name: provider for provider in providers}
     builds: dict[Key, Build] = {}
     for subject, name in keys(subjects, providers):
@@ -138,4 +115,11 @@ def compiled(
             builds[subject, name] = made
     if builds:
         progress(f"compiling {len(builds)} networks, {min(jobs, len(builds))} at a time")
-    return build_all(builds, scratch, jobs, progress)
+
+    def finished(key: Key, built: Built) -> None:
+        done = f"compiled in {built.seconds:.1f} s"
+        if built.trouble:
+            done = f"{built.trouble.status}: {built.trouble.note}"
+        progress(f"{key[0]}, {key[1]}: {done}")
+
+    return build_all(builds, scratch, jobs, finished)

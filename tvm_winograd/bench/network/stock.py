@@ -60,8 +60,8 @@ class Dlight:
             result[0] = main(*inputs, bundle)
 
         return Prepared(
-            run=run,
-            outputs=lambda: arrays(result[0]),
+            call=run,
+            output=lambda: arrays(result[0]),
             memory_bytes=notes["planned_bytes"],
             config=notes["schedules"],
         )
@@ -102,7 +102,7 @@ def compile_into(subject: Subject, hardware: Hardware, stock: Path | None, folde
 
 
 def compiled(model: Model, hardware: Hardware, database: Any = None) -> tuple[Any, int, str]:
-    """(executable of main(inputs..., weights), planned bytes, how it is scheduled)."""
+    """Compiles: (executable of main(inputs..., weights), planned bytes, how it is scheduled)."""
     import tvm
     from tvm import relax
 
@@ -121,7 +121,7 @@ def compiled(model: Model, hardware: Hardware, database: Any = None) -> tuple[An
 
 
 def with_database(mod: Any, target: Any, database: Any) -> tuple[Any, int]:
-    """The module with the schedules of a meta_schedule Database, and how many it has."""
+    """Applies the schedules of a meta_schedule Database, and counts them."""
     import tvm
     from tvm import relax
 
@@ -131,7 +131,7 @@ def with_database(mod: Any, target: Any, database: Any) -> tuple[Any, int]:
 
 
 def legalized(model: Model, hardware: Hardware) -> Any:
-    """The model as PrimFuncs, fused and unscheduled: what MetaSchedule's tasks are taken from.
+    """Lowers the model to PrimFuncs, fused and unscheduled: MetaSchedule takes its tasks from them.
 
     Vectors (biases, batch norms) are bound as constants, so that TVM can fold what they become;
     the other parameters are one tuple behind the inputs.
@@ -155,12 +155,12 @@ def legalized(model: Model, hardware: Hardware) -> Any:
 
 
 def kept_arguments(params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Parameters that are arguments of the compiled network, in their order."""
+    """Picks the parameters that are arguments of the compiled network, in their order."""
     return {name: array for name, array in params.items() if array.ndim > 1}
 
 
 def database_folder(stock: Path, model: Model, arch: str) -> Path:
-    """Where MetaSchedule's database of a model with a batch is."""
+    """Names the folder of MetaSchedule's database of a model with a batch."""
     return stock / f"{model.name}-b{model.batch}-{arch}"
 
 
@@ -191,7 +191,7 @@ def _is_scheduled(func: Any) -> bool:
 
 
 def _memory_watch() -> Any:
-    """An instrument that notes how much memory TVM's planning pass planned, as `bytes`."""
+    """Makes an instrument that notes how much memory TVM's pass planned, as `bytes`."""
     import tvm
 
     @tvm.instrument.pass_instrument

@@ -116,7 +116,7 @@ _NETWORKS: dict[type, Callable[[Any], nn.Module]] = {
 
 
 def torch_network(config: NetworkConfig, params: Mapping[str, np.ndarray]) -> nn.Module:
-    """The network of a built-in's configuration in evaluation mode, on the CPU.
+    """Makes the network of a built-in's configuration in evaluation mode, on the CPU.
 
     Args:
         params: of a Model of that configuration.

@@ -47,8 +47,8 @@ class Torch:
             result[0] = function()
 
         return Prepared(
-            run=run,
-            outputs=lambda: [result[0].cpu().numpy()],
+            call=run,
+            output=lambda: [result[0].cpu().numpy()],
             memory_bytes=memory,
             compile_s=seconds if self.compiles else None,
             config=f"torch {torch.__version__}, cudnn.benchmark",
@@ -56,7 +56,7 @@ class Torch:
         )
 
     def made(self, net: Any, x: Any) -> tuple[Function, int]:
-        """What runs `net` on `x`, having run before; and the memory of a run, bytes."""
+        """Makes what runs `net` on `x`, having run before; counts the bytes of a run's memory."""
 
         def function() -> Any:
             return net(x)
@@ -120,7 +120,7 @@ class TorchCompile(Torch):
 
 
 def peak_bytes(work: Callable[[], Any]) -> int:
-    """What `work` allocates at most at a time."""
+    """Counts the bytes that `work` allocates at most at a time."""
     import torch
 
     torch.cuda.synchronize()
