@@ -15,7 +15,7 @@ _DTYPES = {"bfloat16": ml_dtypes.bfloat16}
 def random_arrays(spec: ConvSpec, epilogue: Epilogue, seed: int = 0) -> list[np.ndarray]:
     """x, w[, bias][, residual]: zero-mean, weights scaled to give outputs of variance 1.
 
-    Before a ReLU6 it is 36: a sixth of the outputs reach 6.
+    Before any activation but ReLU it is 36: a sixth of the outputs reach 6, as many -6.
     """
     rng = np.random.default_rng(seed)
 
@@ -27,7 +27,11 @@ def random_arrays(spec: ConvSpec, epilogue: Epilogue, seed: int = 0) -> list[np.
     fan_in = spec.c // spec.groups * spec.r * spec.s
     arrays = [
         draw(spec.input_shape, spec.dtype),
-        draw(spec.weight_shape, spec.dtype, (6 if epilogue.relu6 else 1) * fan_in**-0.5),
+        draw(
+            spec.weight_shape,
+            spec.dtype,
+            (1 if epilogue.activation in (None, "relu") else 6) * fan_in**-0.5,
+        ),
     ]
     if epilogue.bias:
         arrays.append(draw((spec.k,), spec.acc))

@@ -96,7 +96,7 @@ def test_values(text, compiled):
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_special_values(text, compiled):
-    """Limits at the infinities; NaN stays NaN (but in max and min); nothing overflows."""
+    """Limits at the infinities, NaN stays NaN (not in max and min), no overflow."""
     applied = parse(text)
     with np.errstate(invalid="ignore"):  # -inf * 0
         got, with_signs = compiled(text, SPECIAL), applied.numpy(SPECIAL.astype("f8"))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 from dataclasses import dataclass, replace
 
 import pytest
+from tiny_network import tiny
 
 import tvm_winograd
 from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError, conv2d, precision
+from tvm_winograd.check.verify import verify
 from tvm_winograd.choose import select
 from tvm_winograd.choose.chooser import make_chooser
 from tvm_winograd.choose.options import Wishes
 from tvm_winograd.choose.select import Limits, candidates, choose
+from tvm_winograd.cli.options import add_options
+from tvm_winograd.codegen.artifact import Artifact
 from tvm_winograd.gpu import GPUS, gpu_for, host_cpu
 from tvm_winograd.schedules import KERNELS
 from tvm_winograd.schedules.gemm import kernel as gemm
@@ -203,3 +209,28 @@ def test_a_table_without_the_column_and_one_with_it(dtype, tmp_path):
     new.write_text(store.table_text([replace(rows[0], math="fp16x3")]))
     assert [row.math for row in logs.read_table(new)[0]] == ["fp16x3"]
     assert logs.lookup(rows, spec, NONE) == rows
+
+
+@pytest.mark.parametrize("wish", precision.WISHES)
+def test_the_command_line(wish):
+    parser = argparse.ArgumentParser()
+    add_options(parser, Wishes)
+    assert wishes_of(parser.parse_args(["--math", wish])).limits.math == wish
+    assert wishes_of(parser.parse_args([])).limits.math == "float32"
+    assert "there is no kernel yet" in " ".join(parser.format_help().split())
+
+
+def test_manifests_say_it_and_older_ones_need_not(tmp_path):
+    model = tiny()
+    artifact = tvm_winograd.compile(model, math="fma", output=tmp_path / "a")
+    (module,) = artifact.manifest["modules"]
+    assert [layer["math"] for layer in module["layers"]] == ["fma"] * len(module["layers"])
+    file = artifact.path / "manifest.json"
+    manifest = json.loads(file.read_text())
+    for layer in manifest["modules"][0]["layers"]:
+        del layer["math"]
+    file.write_text(json.dumps(manifest))
+    report = verify(Artifact(artifact.path), model)
+    assert report.ok, report
+    with pytest.raises(TvmWinogradError, match="there are float32, fma, tf32"):
+        tvm_winograd.compile(model, math="bf16", output=tmp_path / "b")

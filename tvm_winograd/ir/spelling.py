@@ -37,7 +37,8 @@ class _Match:
     """What a spelling has met so far."""
 
     params: Mapping[str, float] = field(default_factory=dict)
-    reads: frozenset[tuple[relax.Var, relax.Var]] = frozenset()  # (variable, its reader)
+    # (variable, its reader, as which argument): a step may be met twice, its reads count once
+    reads: frozenset[tuple[relax.Var, relax.Var, int]] = frozenset()
 
 
 class Finder:
@@ -70,7 +71,7 @@ class Finder:
                 continue
             for term in activation.spelled:
                 for out in self._behind(value, _depth(term)):
-                    met = self._match(term, out, value, None, _Match())
+                    met = self._match(term, out, value, _Match())
                     found = met and self._found(activation.name, met, value, out)
                     if found and (best is None or len(found.inner) > len(best.inner)):
                         best = found
@@ -87,7 +88,7 @@ class Finder:
 
     def _found(self, name: str, met: _Match, value: relax.Var, out: relax.Var) -> Found | None:
         """The match, if nobody else reads what it swallows and its parameters mean something."""
-        readers = Counter(variable for variable, _ in met.reads)
+        readers = Counter(variable for variable, *_ in met.reads)
         if any(self._uses[variable] != count for variable, count in readers.items()):
             return None
         try:
@@ -97,10 +98,8 @@ class Finder:
             return None
         return Found(applied, out, tuple(v for v in readers if not v.same_as(value)))
 
-    def _match(
-        self, term: Term, expr: Any, value: relax.Var, reader: relax.Var | None, met: _Match
-    ) -> _Match | None:
-        """`met` and what `term` meets at `expr`, an argument of `reader`'s call."""
+    def _match(self, term: Term, expr: Any, value: relax.Var, met: _Match) -> _Match | None:
+        """`met` and what `term` meets at `expr`."""
         if isinstance(term, Param):
             return self._parameter(term, expr, met)
         if isinstance(term, float | int):
@@ -109,8 +108,6 @@ class Finder:
             return met if same else None
         if not isinstance(expr, relax.Var):
             return None
-        if reader is not None:
-            met = replace(met, reads=met.reads | {(expr, reader)})
         if isinstance(term, Value):
             return met if expr.same_as(value) else None
         if expr.same_as(value) or (call := self._calls.get(expr)) is None:
@@ -119,7 +116,8 @@ class Finder:
             clip = clips.clip_of(call)
             if clip is None or (clip.low, clip.high) != (term.low, term.high):
                 return None
-            return self._match(term.value, clip.value, value, expr, met)
+            read = replace(met, reads=met.reads | {(clip.value, expr, 0)})
+            return self._match(term.value, clip.value, value, read)
         return self._operator(term, call, value, expr, met)
 
     def _operator(
@@ -128,14 +126,17 @@ class Finder:
         if op_name(call) != f"relax.{term.name}" or len(call.args) != len(term.args):
             return None
         for name, wanted in term.attrs:
-            got = self._match(wanted, getattr(call.attrs, name, None), value, out, met)
-            if got is None:
+            given = self._match(wanted, getattr(call.attrs, name, None), value, met)
+            if given is None:
                 return None
-            met = got
+            met = given
+        reads = {(arg, out, i) for i, arg in enumerate(call.args) if isinstance(arg, relax.Var)}
+        inner = {read for read in reads if read[0] not in self._values}
+        met = replace(met, reads=met.reads | inner)
         for args in _orders(call):
-            got = met
+            got: _Match | None = met
             for wanted, arg in zip(term.args, args, strict=True):
-                got = got and self._match(wanted, arg, value, out, got)
+                got = got and self._match(wanted, arg, value, got)
             if got is not None:
                 return got
         return None
