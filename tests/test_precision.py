@@ -215,8 +215,8 @@ def test_a_table_without_the_column_and_one_with_it(dtype, tmp_path):
 def test_the_command_line(wish):
     parser = argparse.ArgumentParser()
     add_options(parser, Wishes)
-    assert wishes_of(parser.parse_args(["--math", wish])).limits.math == wish
-    assert wishes_of(parser.parse_args([])).limits.math == "float32"
+    assert given(parser.parse_args(["--math", wish]), Wishes).limits.math == wish
+    assert given(parser.parse_args([]), Wishes).limits.math == "float32"
     assert "there is no kernel yet" in " ".join(parser.format_help().split())
 
 
