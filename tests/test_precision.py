@@ -16,7 +16,7 @@ from tvm_winograd.choose import select
 from tvm_winograd.choose.chooser import make_chooser
 from tvm_winograd.choose.options import Wishes
 from tvm_winograd.choose.select import Limits, candidates, choose
-from tvm_winograd.cli.options import add_options
+from tvm_winograd.cli.options import add_options, given
 from tvm_winograd.codegen.artifact import Artifact
 from tvm_winograd.gpu import GPUS, gpu_for, host_cpu
 from tvm_winograd.schedules import KERNELS
