@@ -45,6 +45,7 @@ def test_every_stage_is_seen(kernel: Kernel) -> None:
         sch = scheduled(kernel, spec)
     assert len(seen) >= 3 and all(s.loops for s in seen)
     assert len({s.script for s in seen}) == len(seen)  # each of them does something
+    assert seen[-1].script == sch.mod.script()  # nothing happens behind the last
     assert shash2hex(sch.mod) == shash2hex(scheduled(kernel, spec).mod)
 
 

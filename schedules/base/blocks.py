@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .stages import stage
+
 Schedule = Any  # tvm.s_tir.Schedule; TVM ships no useful types
 Block = Any
 Loop = Any
@@ -130,3 +132,12 @@ def interleave(sch: Schedule, order: str, **loops: Loop) -> list[Loop]:
         else:
             bits[name] = list(sch.split(loop, [2] * count)) if count > 1 else [loop]
     return unit + [bits[name].pop(0) for name in order]
+
+
+@stage
+def initialise(sch: Schedule, sums: Block, loop: Loop) -> None:
+    """The first values of `sums`, before `loop`, which is one of their sum's.
+
+    loops: what of `sums` lies inside `loop` -> again before it; leaves none
+    """
+    sch.decompose_reduction(sums, loop)

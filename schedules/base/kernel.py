@@ -152,9 +152,8 @@ def _hints(config: type) -> dict[str, Any]:
 
 
 def _alternatives(values: tuple[Any, ...]) -> str:
-    """Values of a `Literal` as a user writes them: "a", "b" or "c"."""
-    *others, last = (f'"{value}"' if isinstance(value, str) else str(value) for value in values)
-    return f"{', '.join(others)} or {last}" if others else last
+    """What a knob with one of these values may be, for an error's text."""
+    return f"{'one of' if len(values) > 1 else 'only'} {', '.join(map(str, values))}"
 
 
 def config_dict(config: DataclassInstance) -> dict[str, Any]:

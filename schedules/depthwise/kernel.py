@@ -54,7 +54,7 @@ def schedule(sch: Schedule, config: Depthwise, gpu: Gpu) -> None:
         sch.compute_inline(x)
     if config.channels:
         _stage_maps(sch, x, block, warp)
-    sch.decompose_reduction(y, channel)
+    blocks.initialise(sch, y, channel)
 
 
 @stage

@@ -62,7 +62,7 @@ def schedule(sch: Schedule, config: Product, gpu: Gpu) -> None:
     own = p + k if by_filters else k + p
     step, product = mainloop_fma.main_loop(sch, config, m, tile, own, vector)
     operands.to_shared(sch, config, layout, step, product)
-    sch.decompose_reduction(m, step)
+    blocks.initialise(sch, m, step)
 
 
 @stage

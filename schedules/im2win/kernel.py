@@ -56,7 +56,7 @@ def schedule(sch: Schedule, config: Im2win, gpu: Gpu) -> None:
         operands.to_shared(sch, config, fragment, step)
     else:
         sch.compute_inline(sch.get_sblock("win_T"))
-    sch.decompose_reduction(y, step)
+    blocks.initialise(sch, y, step)
     transform.windows(sch, config.threads, gpu, layout)
 
 

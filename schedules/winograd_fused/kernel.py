@@ -78,7 +78,7 @@ def schedule(sch: Schedule, config: FusedTile, gpu: Gpu) -> None:
     weights = _stage_operands(sch, config, step, product)
     transform.input_transform(sch, config, layout, step)
     _copy_weights(sch, config, step, weights)
-    sch.decompose_reduction(sch.get_sblock("wino_M"), step)
+    blocks.initialise(sch, sch.get_sblock("wino_M"), step)
     _pipeline(sch, config, step, product)
 
 

@@ -53,7 +53,7 @@ def schedule(sch: Schedule, config: Staged, gpu: Gpu) -> None:
     step, channel = mainloop_fma.main_loop(sch, config, m, tile, own, vector=True)
     blocks.move(sch, sch.get_sblock("wino_V"), chunk)
     _stage_operands(sch, config, step, channel)
-    sch.decompose_reduction(m, step)
+    blocks.initialise(sch, m, step)
     _input_transform(sch, config, layout)
 
 
