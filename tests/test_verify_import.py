@@ -12,7 +12,7 @@ from torch import nn
 import tvm_winograd
 from tvm_winograd.check.verify import verify, verify_buckets
 from tvm_winograd.cli import main
-from tvm_winograd.frontend import load_model, torch_export
+from tvm_winograd.frontend import load_model, torch_import
 
 
 class Net(nn.Module):
@@ -40,7 +40,7 @@ def test_torch_agrees() -> None:
 
 
 def test_what_is_misread_is_noticed(monkeypatch) -> None:
-    monkeypatch.setattr(torch_export, "convert_map", dict)  # TVM's importer alone
+    monkeypatch.setattr(torch_import, "convert_map", dict)  # TVM's importer alone
     model = load_model(exported())
     report = verify(tvm_winograd.compile(model), model)
     assert not report.ok and report.imported > 0.01
