@@ -92,7 +92,7 @@ def last_compilation() -> Compilation | None:
 
 def install_callback() -> None:
     """Puts our compile callback in the place of TVM's. TVM must have been imported."""
-    import tvm.support.nvcc
+    import tvm.support.nvcc  # noqa: F401  registers TVM's own, which would override ours later
     import tvm_ffi
 
     tvm_ffi.register_global_func(_CALLBACK, _callback, override=True)

@@ -33,7 +33,7 @@ _SHOWN = 300  # characters of cuDNN's last error
 def load_cudnn() -> ctypes.CDLL | None:
     """cuDNN: torch's, or on the path, or of nvidia's wheels; None if nowhere."""
     with suppress(ImportError):
-        import torch
+        import torch  # noqa: F401  finds the libraries that cuDNN's parts need
     for candidate in _candidates():
         try:
             return load(candidate)

@@ -51,7 +51,7 @@ def one_hot(attrs: Any, index: np.ndarray, on: Any, off: Any) -> np.ndarray:
 
 def _beside(index: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
     """`index` along `axis`, and beside it every element's own position."""
-    grids = list(np.indices(index.shape))
+    grids: list[Any] = list(np.indices(index.shape))
     grids[axis] = index
     return tuple(grids)
 

@@ -55,11 +55,12 @@ def conv_nd(attrs: Any, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     w = w.reshape(groups, k, *w.shape[1:])
     out = np.zeros((len(data), groups, k, *sizes), x.dtype)
     for tap in itertools.product(*map(range, w.shape[3:])):
-        index = [
+        index: list[Any] = [
             slice(t * d, t * d + (n - 1) * s + 1, s)
             for t, d, n, s in zip(tap, dilations, sizes, strides, strict=True)
         ]
-        out += np.einsum("gkc,ngc...->ngk...", w[(..., *tap)], data[(..., *index)])
+        whole: tuple[Any, ...] = (slice(None),) * 3
+        out += np.einsum("gkc,ngc...->ngk...", w[(*whole, *tap)], data[(*whole, *index)])
     out = out.reshape(len(data), groups * k, *sizes)
     return out.transpose([f"NC{letters}".index(a) for a in layout])
 
