@@ -106,7 +106,8 @@ def take(attrs: Any, x: np.ndarray, index: np.ndarray) -> np.ndarray:
     size, mode = x.size if axis is None else x.shape[axis], str(attrs.mode)
     if mode == "fast" and np.size(index) and not 0 <= np.min(index) <= np.max(index) < size:
         raise UnsupportedError(f"take reads at {np.min(index)} to {np.max(index)} of {size}")
-    return np.take(x, index, axis, mode=mode if mode in ("clip", "wrap") else "raise")
+    how: Any = mode if mode in ("clip", "wrap") else "raise"
+    return np.asarray(np.take(x, index, axis, mode=how))
 
 
 def tile(attrs: Any, x: np.ndarray) -> np.ndarray:
