@@ -8,7 +8,8 @@ of the bare convolution; a fused ReLU6 is a ReLU for x scaled by a power of two,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..passes.pipeline import network_in
 from ..shapes import ConvSpec, Epilogue
 from ..truth import peers, reference
 from ..truth.evaluate import Conv, evaluate
-from ..truth.tolerances import network_ratio, tolerance
+from ..truth.tolerances import IMPORT_RATIO, network_ratio, tolerance
 from .report import LayerResult, Report
 
 _UNCLIPPED = 4.0  # below the 6 at which ReLU6 clips, even where a result errs by half
@@ -110,43 +111,79 @@ def _verify(
 ) -> Report:
     rng = np.random.default_rng(_SEED)
     inputs = [_random(rng, t.shape) for t in model.inputs]
-    results = _check_layers(runner, model, inputs, truth, progress) if layers else []
-    progress("network in float64")
-    want = evaluate(model.mod, model.params, inputs, conv=truth)
-    progress("network in direct float32")
-    peer, conv = _peer()
-    theirs = evaluate(model.mod, model.params, inputs, dtype="float32", conv=conv)
+    missing: list[str] = []
+    results: list[LayerResult] = []
+    with _noted(missing, "each convolution alone"):
+        results = _check_layers(runner, model, inputs, truth, progress) if layers else []
     outputs = _outputs(runner, inputs)
     padding = _padding_unseen(runner, inputs, outputs) if runner.module["batch"] else None
+    own = _by_own_framework(model, inputs, outputs, missing, progress)
     limit = network_ratio(
         (ConvSpec.from_key(layer["spec"]), layer["algorithm"]) for layer in runner.module["layers"]
     )
-    errors = _worst(outputs, want), peer, _worst(theirs, want)
-    imported = _imported(model, inputs, want, progress)
-    return Report(runner.module["name"], *errors, limit, results, padding, imported)
+    peer, conv = _peer()
+    with _noted(missing, "the network in float64"):
+        progress("network in float64")
+        want = evaluate(model.mod, model.params, inputs, conv=truth)
+        progress("network in direct float32")
+        theirs = evaluate(model.mod, model.params, inputs, dtype="float32", conv=conv)
+        errors = _worst(outputs, want), peer, _worst(theirs, want)
+        imported = None if own is None else _worst(own, want)
+        name = runner.module["name"]
+        return Report(name, *errors, limit, results, padding, imported, missing)
+    return _against_framework(runner.module["name"], outputs, own, results, padding, missing)
 
 
-def _imported(
+@contextmanager
+def _noted(missing: list[str], what: str) -> Iterator[None]:
+    """What cannot be evaluated is noted as not compared."""
+    try:
+        yield
+    except UnsupportedError as error:
+        missing.append(f"{what}: {error}")
+
+
+def _by_own_framework(
     model: Model,
     inputs: list[np.ndarray],
-    want: list[np.ndarray],
+    outputs: list[np.ndarray],
+    missing: list[str],
     progress: Callable[[str], None],
-) -> float | None:
-    """What the model's own framework computes: an importer may misread an operator silently."""
+) -> list[np.ndarray] | None:
+    """What the model's own framework computes: an importer may misread an operator silently.
+
+    Raises:
+        ModelError: outputs of other shapes.
+    """
     if model.original is None:
         return None
     progress("network by its own framework")
-    try:
+    with _noted(missing, "the network by its own framework"):
         theirs = model.original(inputs)
-    except UnsupportedError as error:
-        progress(f"note: not compared with its own framework: {error}")
-        return None
-    shapes = [a.shape for a in theirs], [a.shape for a in want]
-    if shapes[0] != shapes[1]:
-        raise ModelError(
-            f"outputs of {shapes[0]} were imported as {shapes[1]}: an importer's fault"
-        )
-    return _worst(theirs, want)
+        shapes = [a.shape for a in theirs], [a.shape for a in outputs]
+        if shapes[0] != shapes[1]:
+            raise ModelError(
+                f"outputs of {shapes[0]} were imported as {shapes[1]}: an importer's fault"
+            )
+        return theirs
+    return None
+
+
+def _against_framework(
+    name: str,
+    outputs: list[np.ndarray],
+    own: list[np.ndarray] | None,
+    results: list[LayerResult],
+    padding: bool | None,
+    missing: list[str],
+) -> Report:
+    """The report of a network that has no float64 truth: it may fail, and is never ok."""
+    if own is None:
+        return Report(name, 0.0, "nothing", 0.0, 1.0, results, padding, None, missing)
+    error = _worst(outputs, own)
+    return Report(
+        name, error, "its own framework", 0.0, IMPORT_RATIO, results, padding, None, missing
+    )
 
 
 def _outputs(runner: Runner, inputs: list[np.ndarray]) -> list[np.ndarray]:

@@ -72,7 +72,7 @@ def import_graph(model: Any, constants: Mapping[str, np.ndarray]) -> Any:
 
 
 def known_operators() -> set[str]:
-    """What is converted or refused with a reason, and not written out as the standard defines it."""
+    """What is converted, or refused with a reason; the rest may be written out as functions."""
     return {*_get_convert_map(), *CONVERT, *REFUSED, "Constant"} - _WRITTEN_OUT
 
 
@@ -93,7 +93,10 @@ class Importer(ONNXGraphImporter):
             except ModelError:
                 raise
             except IMPORT_ERRORS as error:
-                raise refused(what(node), self.failed or error) from (self.failed or error)
+                cause = self.failed or error
+                if isinstance(cause, ModelError):
+                    raise cause from None
+                raise refused(what(node), cause) from cause
             self._check(node)
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
