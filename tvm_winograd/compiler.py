@@ -49,6 +49,7 @@ def compile(
     compiler: str = "nvrtc",
     ptx: bool = True,
     cuda_graph: bool = True,
+    trust: bool = False,
     progress: Progress = lambda text: None,
     dump: Dump = lambda phase, mod: None,
 ) -> Artifact:
@@ -74,6 +75,7 @@ def compile(
         compiler: of CUDA code: "nvrtc" or "nvcc".
         ptx: also write PTX for GPUs newer than every architecture asked for (cuda).
         cuda_graph: launch the kernels as one CUDA graph instead of one by one (cuda).
+        trust: torch may run what a .pt2 file holds beside tensors and a graph (docs/safety.md).
         progress: called with one line per step.  dump: called with (phase, IRModule).
     Raises:
         TvmWinogradError: a model, option, target or toolchain that does not fit.
@@ -88,7 +90,7 @@ def compile(
         check_replaceable(Path(output))
     progress(f"loading {_model_name(model)}")
     size = batch[1] if isinstance(batch, tuple) else batch
-    loaded = load_model(model, batch=size, weights=weights, seed=seed)
+    loaded = load_model(model, batch=size, weights=weights, seed=seed, trust=trust)
     _check_labels(labels, loaded)
     networks = _at_batches(loaded, batches)
     jobs = [_Job(h, False, network) for h in hardware for network in networks]

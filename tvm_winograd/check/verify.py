@@ -33,7 +33,9 @@ _UNCLIPPED = 4.0  # below the 6 at which ReLU6 clips, even where a result errs b
 _SEED = 20_261  # of the verification input; not a calibration seed anyone would choose
 
 
-def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> Model:
+def load_source(
+    artifact: Artifact, model: Any = None, weights: Any = None, trust: bool = False
+) -> Model:
     """The model an artifact was compiled from.
 
     Raises:
@@ -49,7 +51,9 @@ def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> M
         raise ModelError(
             f"the artifact was made from {made}; give that model (--model) to verify it"
         )
-    loaded = load_model(model, batch=batch, weights=weights, seed=source.get("seed", 0))
+    loaded = load_model(
+        model, batch=batch, weights=weights, seed=source.get("seed", 0), trust=trust
+    )
     for key in ("name", "sha256", "weights"):
         if source.get(key) != loaded.source.get(key):
             raise ModelError(

@@ -17,7 +17,7 @@ MODEL_HELP = "a built-in (resnet18, vgg16, mobilenetv2, unet, ...), an .onnx or 
 
 
 def add_model_options(parser: argparse.ArgumentParser, *, ranges: bool = False) -> None:
-    """--target, --arch, --batch, --weights; with `ranges` also --batch 1-32, and --buckets"""
+    """--target, --arch, --batch, --weights, --trust; with `ranges` --batch 1-32 and --buckets"""
     parser.add_argument("--target", choices=("llvm", "cuda"), default="llvm")
     parser.add_argument("--arch", help="of cuda: e.g. sm_90 or sm_90,sm_86 (default sm_90)")
     images = "images per run (default: the model's, or 1)"
@@ -30,6 +30,8 @@ def add_model_options(parser: argparse.ArgumentParser, *, ranges: bool = False) 
     else:
         parser.add_argument("--batch", type=int, help=images)
     parser.add_argument("--weights", help=".safetensors or .npz (default: seeded random)")
+    text = "load a .pt2 file that holds pickles or code, which torch then runs"
+    parser.add_argument("--trust", action="store_true", help=text)
 
 
 def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
         buckets=args.buckets,
         dtype=args.dtype,
         weights=args.weights,
+        trust=args.trust,
         labels=_labels(args.labels),
         compiler=args.compiler,
         ptx=not args.no_ptx,

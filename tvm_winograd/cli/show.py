@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from ..frontend import load_model
 
     hardware = hardware_for(args.target, args.arch)
-    model = load_model(args.model, batch=args.batch, weights=args.weights)
+    model = load_model(args.model, batch=args.batch, weights=args.weights, trust=args.trust)
     layers, layout = inspect.choices_of(model, hardware, wishes_of(args))
     entries = inspect.describe(inspect.pick(layers, args.layer), hardware, args.what)
     if args.json:

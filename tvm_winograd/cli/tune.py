@@ -66,7 +66,9 @@ def _tasks(args: argparse.Namespace, hardware: Hardware) -> list[Task]:
     if len(args.subject) > 1 or is_shape(args.subject[0]):
         tasks = shape_tasks(args.subject, args.batch)
     else:
-        model = load_model(args.subject[0], batch=args.batch, weights=args.weights)
+        model = load_model(
+            args.subject[0], batch=args.batch, weights=args.weights, trust=args.trust
+        )
         tasks = model_tasks(model, hardware)
     tunable = [
         task

@@ -38,12 +38,12 @@ def run(args: argparse.Namespace) -> int:
         if Path(args.subject).is_dir():
             artifact = Artifact(args.subject)
             _check_options(args, artifact)
-            model = load_source(artifact, args.model, args.weights)
+            model = load_source(artifact, args.model, args.weights, args.trust)
         else:
             if args.model:
                 raise InputError(f"there is no artifact {args.subject}; --model goes with one")
             largest = args.batch[1] if isinstance(args.batch, tuple) else args.batch
-            model = load_model(args.subject, batch=largest, weights=args.weights)
+            model = load_model(args.subject, batch=largest, weights=args.weights, trust=args.trust)
             artifact = compile_model(
                 model,
                 target=args.target or "llvm",

@@ -13,14 +13,20 @@ import numpy as np
 
 from ..errors import ModelError, UnsupportedError
 from .model import IMPORT_ERRORS, Model, file_source, make_model, refused, tidy
+from .pt2_file import plain_copy
 
 
-def load_pt2(path: Path, batch: int | None = None) -> Model:
-    """The program of a .pt2 file written by torch.export.save."""
+def load_pt2(path: Path, batch: int | None = None, trust: bool = False) -> Model:
+    """The program of a .pt2 file written by torch.export.save.
+
+    Args:
+        trust: torch may run what the file says (see pt2_file).
+    """
     torch = _torch()
+    source: Any = path if trust else plain_copy(path)
     try:
-        exported = torch.export.load(path)
-    except (RuntimeError, ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        exported = torch.export.load(source)
+    except (*IMPORT_ERRORS, OSError, zipfile.BadZipFile) as error:
         raise ModelError(
             f"{path.name} is not a program that torch {torch.__version__} can load: {error}; write "
             "it with torch.export.save(torch.export.export(model.eval(), (example,)), path)"
