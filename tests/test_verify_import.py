@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import onnx
 import pytest
@@ -12,7 +14,8 @@ from torch import nn
 import tvm_winograd
 from tvm_winograd.check.verify import verify, verify_buckets
 from tvm_winograd.cli import main
-from tvm_winograd.frontend import load_model, torch_export
+from tvm_winograd.frontend import load_model, torch_import
+from tvm_winograd.truth.numpy_ops import OPS
 
 
 class Net(nn.Module):
@@ -40,7 +43,7 @@ def test_torch_agrees() -> None:
 
 
 def test_what_is_misread_is_noticed(monkeypatch) -> None:
-    monkeypatch.setattr(torch_export, "convert_map", dict)  # TVM's importer alone
+    monkeypatch.setattr(torch_import, "convert_map", dict)  # TVM's importer alone
     model = load_model(exported())
     report = verify(tvm_winograd.compile(model), model)
     assert not report.ok and report.imported > 0.01
@@ -120,7 +123,31 @@ def test_what_the_framework_cannot_run_is_said(onnx_file, monkeypatch) -> None:
         raise NotImplementedError("no such operator")
 
     monkeypatch.setattr(onnx.reference.ReferenceEvaluator, "run", refuse)
-    model, said = load_model(onnx_file("LeakyRelu")), []
-    report = verify(tvm_winograd.compile(model), model, progress=said.append)
-    assert report.ok and report.imported is None
-    assert any("no such operator" in text for text in said)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    path = str(onnx_file("LeakyRelu"))
+    model = load_model(path)
+    report = verify(tvm_winograd.compile(model), model)
+    assert report.verdict == "not compared" and not report.ok and report.imported is None
+    assert "no such operator" in report.not_compared[0]
+    assert main(["verify", path]) == 1
+    assert main(["verify", path, "--allow-uncompared"]) == 0
+
+
+def test_what_the_interpreter_cannot_evaluate_is_said(onnx_file, monkeypatch) -> None:
+    monkeypatch.delitem(OPS, "relax.nn.leakyrelu")
+    model = load_model(onnx_file("LeakyRelu"))
+    report = verify(tvm_winograd.compile(model), model)
+    assert report.verdict == "not compared" and "leakyrelu" in report.not_compared[-1]
+    object.__setattr__(model, "original", lambda x: [np.ones(model.outputs[0].shape)])
+    assert verify(tvm_winograd.compile(model), model).verdict == "failed"
+
+
+def test_onnxruntime_is_asked_first(onnx_file, monkeypatch) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    asked = []
+    original = onnxruntime.InferenceSession.run
+    monkeypatch.setattr(
+        onnxruntime.InferenceSession, "run", lambda *a: asked.append(1) or original(*a)
+    )
+    model = load_model(onnx_file("LeakyRelu"))
+    assert verify(tvm_winograd.compile(model), model).ok and asked == [1]

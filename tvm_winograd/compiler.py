@@ -69,7 +69,9 @@ document(compile, Options)
 def _load(model: Any, options: Options) -> Model:
     """The model at its largest batch, its labels checked."""
     size = options.batch[1] if isinstance(options.batch, tuple) else options.batch
-    network = load_model(model, batch=size, weights=options.weights, seed=options.seed)
+    network = load_model(
+        model, batch=size, weights=options.weights, seed=options.seed, trust=options.trust
+    )
     _check_labels(options.labels, network)
     return network
 

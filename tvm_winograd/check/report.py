@@ -34,14 +34,26 @@ class Report:
     layers: list[LayerResult] = field(default_factory=list)
     padding: bool | None = None  # of a bucket: an image does not see the others, nor what is added
     imported: float | None = None  # error of the model's own framework; None: it was not run
+    not_compared: list[str] = field(default_factory=list)  # what was left out, and why
+
+    @property
+    def verdict(self) -> str:
+        """ "failed" if anything is wrong, "not compared" if anything was left out, else "ok"."""
+        if self._failed:
+            return "failed"
+        return "not compared" if self.not_compared else "ok"
 
     @property
     def ok(self) -> bool:
-        exact = self.ratio <= self.ratio_limit and (self.imported or 0.0) <= self.import_limit
-        return exact and all(r.ok for r in self.layers) and self.padding is not False
+        return self.verdict == "ok"
+
+    @property
+    def _failed(self) -> bool:
+        numbers = [self.ratio <= self.ratio_limit, (self.imported or 0.0) <= self.import_limit]
+        return not (all(numbers) and all(r.ok for r in self.layers) and self.padding is not False)
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "ratio": self.ratio, "ok": self.ok}
+        return {**asdict(self), "ratio": self.ratio, "ok": self.ok, "verdict": self.verdict}
 
     @property
     def ratio(self) -> float:

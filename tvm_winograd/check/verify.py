@@ -7,7 +7,8 @@ gets. Bias and residual are zero, and the activation is undone as its entry in a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,15 @@ from ..passes.pipeline import network_in
 from ..shapes import ConvSpec, Epilogue
 from ..truth import peers, reference
 from ..truth.evaluate import Conv, evaluate
-from ..truth.tolerances import network_ratio, tolerance
+from ..truth.tolerances import IMPORT_RATIO, network_ratio, tolerance
 from .report import LayerResult, Report
 
 _SEED = 20_261  # of the verification input; not a calibration seed anyone would choose
 
 
-def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> Model:
+def load_source(
+    artifact: Artifact, model: Any = None, weights: Any = None, trust: bool = False
+) -> Model:
     """The model an artifact was compiled from.
 
     Raises:
@@ -47,7 +50,9 @@ def load_source(artifact: Artifact, model: Any = None, weights: Any = None) -> M
         raise ModelError(
             f"the artifact was made from {made}; give that model (--model) to verify it"
         )
-    loaded = load_model(model, batch=batch, weights=weights, seed=source.get("seed", 0))
+    loaded = load_model(
+        model, batch=batch, weights=weights, seed=source.get("seed", 0), trust=trust
+    )
     for key in ("name", "sha256", "weights"):
         if source.get(key) != loaded.source.get(key):
             raise ModelError(
@@ -109,44 +114,80 @@ def _verify(
 ) -> Report:
     rng = np.random.default_rng(_SEED)
     inputs = [random_input(rng, t.shape) for t in model.inputs]
-    results = _check_layers(runner, model, inputs, truth, progress) if layers else []
-    progress("network in float64")
-    want = evaluate(model.mod, model.params, inputs, conv=truth)
-    progress("network in direct float32")
-    peer, conv = _peer()
-    theirs = evaluate(model.mod, model.params, inputs, dtype="float32", conv=conv)
+    missing: list[str] = []
+    results: list[LayerResult] = []
+    with _noted(missing, "each convolution alone"):
+        results = _check_layers(runner, model, inputs, truth, progress) if layers else []
     outputs = _outputs(runner, inputs)
     padding = _padding_unseen(runner, inputs, outputs) if runner.module["batch"] else None
+    own = _by_own_framework(model, inputs, outputs, missing, progress)
     limit = network_ratio(
         (ConvSpec.from_key(layer["spec"]), layer["algorithm"], layer.get("math"))
         for layer in runner.module["layers"]
     )
-    errors = reference.worst_error(outputs, want), peer, reference.worst_error(theirs, want)
-    imported = _imported(model, inputs, want, progress)
-    return Report(runner.module["name"], *errors, limit, results, padding, imported)
+    peer, conv = _peer()
+    with _noted(missing, "the network in float64"):
+        progress("network in float64")
+        want = evaluate(model.mod, model.params, inputs, conv=truth)
+        progress("network in direct float32")
+        theirs = evaluate(model.mod, model.params, inputs, dtype="float32", conv=conv)
+        errors = reference.worst_error(outputs, want), peer, reference.worst_error(theirs, want)
+        imported = None if own is None else reference.worst_error(own, want)
+        name = runner.module["name"]
+        return Report(name, *errors, limit, results, padding, imported, missing)
+    return _against_framework(runner.module["name"], outputs, own, results, padding, missing)
 
 
-def _imported(
+@contextmanager
+def _noted(missing: list[str], what: str) -> Iterator[None]:
+    """What cannot be evaluated is noted as not compared."""
+    try:
+        yield
+    except UnsupportedError as error:
+        missing.append(f"{what}: {error}")
+
+
+def _by_own_framework(
     model: Model,
     inputs: list[np.ndarray],
-    want: list[np.ndarray],
+    outputs: list[np.ndarray],
+    missing: list[str],
     progress: Callable[[str], None],
-) -> float | None:
-    """What the model's own framework computes: an importer may misread an operator silently."""
+) -> list[np.ndarray] | None:
+    """What the model's own framework computes: an importer may misread an operator silently.
+
+    Raises:
+        ModelError: outputs of other shapes.
+    """
     if model.original is None:
         return None
     progress("network by its own framework")
-    try:
+    with _noted(missing, "the network by its own framework"):
         theirs = model.original(inputs)
-    except UnsupportedError as error:
-        progress(f"note: not compared with its own framework: {error}")
-        return None
-    shapes = [a.shape for a in theirs], [a.shape for a in want]
-    if shapes[0] != shapes[1]:
-        raise ModelError(
-            f"outputs of {shapes[0]} were imported as {shapes[1]}: an importer's fault"
-        )
-    return reference.worst_error(theirs, want)
+        shapes = [a.shape for a in theirs], [a.shape for a in outputs]
+        if shapes[0] != shapes[1]:
+            raise ModelError(
+                f"outputs of {shapes[0]} were imported as {shapes[1]}: an importer's fault"
+            )
+        return theirs
+    return None
+
+
+def _against_framework(
+    name: str,
+    outputs: list[np.ndarray],
+    own: list[np.ndarray] | None,
+    results: list[LayerResult],
+    padding: bool | None,
+    missing: list[str],
+) -> Report:
+    """The report of a network that has no float64 truth: it may fail, and is never ok."""
+    if own is None:
+        return Report(name, 0.0, "nothing", 0.0, 1.0, results, padding, None, missing)
+    error = reference.worst_error(outputs, own)
+    return Report(
+        name, error, "its own framework", 0.0, IMPORT_RATIO, results, padding, None, missing
+    )
 
 
 def _outputs(runner: Runner, inputs: list[np.ndarray]) -> list[np.ndarray]:

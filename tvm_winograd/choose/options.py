@@ -247,6 +247,10 @@ class Options(Wishes):
         flag="--weights", metavar="FILE",
     )  # fmt: skip
     seed: int = option(0, "of random weights")
+    trust: bool = option(
+        False, "torch may run what a .pt2 file holds beside tensors and a graph", flag="--trust",
+        write=_yes,
+    )  # fmt: skip
     dtype: str = option("float32", "of weights and maps; float32 is what exists", flag="--dtype")
     labels: Sequence[str] | None = option(
         None, "class names for `run`; a file with one a line",

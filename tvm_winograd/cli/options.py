@@ -7,15 +7,18 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import Field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..choose.options import Asked, Options
 from ..deploy.batches import parse_batch, parse_buckets
 from ..errors import InputError
 from ..gpu import Hardware
 
+if TYPE_CHECKING:
+    from ..frontend import Model
+
 T = TypeVar("T", bound=Asked)
-MODEL = ("target", "arch", "batch", "weights")  # what every command needs to load a model
+MODEL = ("target", "arch", "batch", "weights", "trust")  # what every command needs to load a model
 _DEST = "option "  # before a field's name: no option of a command's own is called so
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -155,3 +158,11 @@ def one_batch(options: Options) -> int | None:
         low, high = options.batch
         raise InputError(f"--batch {low}-{high}: one number is needed here")
     return options.batch
+
+
+def load_one(model: str, options: Options) -> Model:
+    """The model of a command, at the one batch that is asked for."""
+    from ..frontend import load_model
+
+    batch, weights, trust = one_batch(options), options.weights, options.trust
+    return load_model(model, batch=batch, weights=weights, trust=trust)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..choose.options import Options
 from ..errors import InputError, UnsupportedError
 from .common import MODEL_HELP, print_json, print_table
-from .options import MODEL, add_options, given, one_batch, one_hardware
+from .options import MODEL, add_options, given, load_one, one_batch, one_hardware
 
 if TYPE_CHECKING:
     from ..gpu import Hardware
@@ -63,14 +63,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _tasks(subjects: Sequence[str], options: Options, hardware: Hardware) -> list[Task]:
     from ..choose.select import candidates
-    from ..frontend import load_model
     from ..tuning.tasks import is_shape, model_tasks, shape_tasks
 
-    batch = one_batch(options)
     if len(subjects) > 1 or is_shape(subjects[0]):
-        tasks = shape_tasks(subjects, batch)
+        tasks = shape_tasks(subjects, one_batch(options))
     else:
-        model = load_model(subjects[0], batch=batch, weights=options.weights)
+        model = load_one(subjects[0], options)
         tasks = model_tasks(model, hardware)
     tunable = [
         task

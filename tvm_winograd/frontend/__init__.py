@@ -14,7 +14,12 @@ __all__ = ["Model", "TensorSpec", "load_model"]
 
 
 def load_model(
-    model: Any, *, batch: int | None = None, weights: str | Path | None = None, seed: int = 0
+    model: Any,
+    *,
+    batch: int | None = None,
+    weights: str | Path | None = None,
+    seed: int = 0,
+    trust: bool = False,
 ) -> Model:
     """A float32 Model with static shapes.
 
@@ -24,6 +29,7 @@ def load_model(
         batch: images per run; 1 for built-ins and the file's own otherwise.
         weights: .safetensors or .npz with exactly the model's parameter names.
         seed: of a built-in's weights when no file is given.
+        trust: a .pt2 file may hold pickles and code, which torch then runs.
     Raises:
         ModelError: a model or weights file that cannot be read, understood or given this batch.
     """
@@ -31,7 +37,7 @@ def load_model(
         raise ModelError(f"batch={batch!r}: a positive number of images is needed")
     path = Path(weights) if weights is not None else None
     if isinstance(model, str | Path):
-        return _load_named(str(model), batch, path, seed)
+        return _load_named(str(model), batch, path, seed, trust)
     if isinstance(model, Model):
         loaded = model.at_batch(batch) if batch else model
     elif type(model).__name__ == "ExportedProgram":
@@ -46,7 +52,9 @@ def load_model(
     return _with_weights(loaded, path) if path else loaded
 
 
-def _load_named(name: str, batch: int | None, weights: Path | None, seed: int) -> Model:
+def _load_named(
+    name: str, batch: int | None, weights: Path | None, seed: int, trust: bool
+) -> Model:
     from . import builtin
 
     if name in builtin.BUILTINS:
@@ -65,7 +73,7 @@ def _load_named(name: str, batch: int | None, weights: Path | None, seed: int) -
     else:
         from .torch_export import load_pt2
 
-        loaded = load_pt2(path, batch)
+        loaded = load_pt2(path, batch, trust)
     return _with_weights(loaded, weights) if weights else loaded
 
 

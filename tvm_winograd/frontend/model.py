@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,22 @@ IMPORT_ERRORS = (
     AttributeError,
     IndexError,
 )
+
+
+# what TVM's own texts hold; they mean nothing to who wrote the model
+_RAW = re.compile(r"Check failed|\bR\.|\bT\.|tirx|relax|0x[0-9a-f]{6}|^\W*\w*\W*$")
+
+
+def refused(what: str, error: Exception) -> ModelError:
+    """The error about a part of a model that TVM's importer cannot take.
+
+    Args:
+        what: operator and node.
+        error: what the importer raised; its first line is quoted if it says anything.
+    """
+    line = str(error).strip().split("\n", 1)[0]
+    why = "TVM's importer cannot convert it" if _RAW.search(line) else line
+    return ModelError(f"{what} is not supported: {why}; export the model without it")
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..deploy.manifest import sha256
 from ..errors import ModelError, UnsupportedError
-from .model import IMPORT_ERRORS, Model, file_source, make_model, tidy
+from .model import IMPORT_ERRORS, Model, file_source, make_model, refused, tidy
+
+if TYPE_CHECKING:
+    from .onnx_graph import Static
 
 
 def load_onnx(path: Path, batch: int | None = None) -> Model:
@@ -26,10 +26,16 @@ def load_onnx(path: Path, batch: int | None = None) -> Model:
             the batch, a dtype other than float32.
     """
     proto = _read(path)
+    from .onnx_checks import check_file, check_outputs
     from .onnx_graph import prepare
 
-    prepared = prepare(proto, batch)
-    mod, arrays = _import(prepared, path.name)
+    prepared = prepare(check_file(proto, path), batch)
+    try:
+        mod, arrays = _import(prepared)
+    except ModelError as error:
+        raise ModelError(f"{path.name}: {error}") from error
+    except IMPORT_ERRORS as error:
+        raise refused(path.name, error) from error
     mod, params = tidy(mod, arrays)
     source = {**file_source("onnx", path), **_external(proto, path)}
     loaded = make_model(
@@ -37,24 +43,29 @@ def load_onnx(path: Path, batch: int | None = None) -> Model:
         mod,
         params,
         source,
-        input_names=[i.name for i in prepared.graph.input],
-        output_names=[o.name for o in prepared.graph.output],
+        input_names=[i.name for i in prepared.model.graph.input],
+        output_names=[o.name for o in prepared.model.graph.output],
         rebuild=lambda other: load_onnx(path, other).mod,
     )
     source["batch"] = loaded.batch
     _check_batch(loaded, batch)
-    names = [i.name for i in prepared.graph.input]
+    names = [i.name for i in prepared.model.graph.input]
+    check_outputs(proto, batch, loaded.outputs)
     return replace(
         loaded, original=lambda inputs: _run(proto, dict(zip(names, inputs, strict=True)))
     )
 
 
 def _run(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs, by onnx's own evaluator.
+    """The graph's outputs: by onnxruntime where it is installed and takes the graph, else by
+    onnx's own evaluator.
 
     Raises:
-        UnsupportedError: it cannot evaluate the graph.
+        UnsupportedError: neither can.
     """
+    outputs = _by_onnxruntime(proto, inputs)
+    if outputs is not None:
+        return outputs
     from onnx.reference import ReferenceEvaluator
 
     from .onnx_reference import corrections
@@ -62,9 +73,29 @@ def _run(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     try:
         new_ops = corrections(proto.opset_import)
         outputs = ReferenceEvaluator(proto, new_ops=new_ops).run(None, inputs)
-    except (*IMPORT_ERRORS, ArithmeticError, ImportError) as error:
-        raise UnsupportedError(f"onnx.reference cannot run it: {error}") from error
+    except Exception as error:  # an operator of its may raise anything
+        raise UnsupportedError(
+            f"onnx.reference cannot run it ({type(error).__name__}: {error}); "
+            "pip install 'tvm-winograd[verify]' for onnxruntime"
+        ) from error
     return [np.asarray(value) for value in outputs]
+
+
+def _by_onnxruntime(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray] | None:
+    """The outputs as the file says them, no node rewritten; None if it cannot."""
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        model, providers = proto.SerializeToString(), ["CPUExecutionProvider"]
+        session = onnxruntime.InferenceSession(model, options, providers=providers)
+        return [np.asarray(value) for value in session.run(None, inputs)]
+    except Exception:  # its errors have no base of their own; onnx's evaluator is asked next
+        return None
 
 
 def _read(path: Path) -> Any:
@@ -84,34 +115,16 @@ def _read(path: Path) -> Any:
     return proto
 
 
-def _import(proto: Any, file: str) -> tuple[Any, dict[str, np.ndarray]]:
+def _import(static: Static) -> tuple[Any, dict[str, np.ndarray]]:
     """The relax module, and the initializers in the order of its last arguments."""
     from onnx import numpy_helper
-    from tvm.error import OpNotImplemented
-    from tvm.relax.frontend.onnx import from_onnx
 
-    try:
-        # the importer prints and warns about what it then raises or renames
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            mod = from_onnx(proto, keep_params_in_input=True)
-    except OpNotImplemented as error:
-        missing = {word.strip() for word in str(error).rsplit(":", 1)[-1].split(",")}
-        raise _unsupported(file, [n for n in proto.graph.node if n.op_type in missing]) from error
-    except IMPORT_ERRORS as error:
-        hint = "; if the file fixes its batch inside, export it with a dynamic batch"
-        raise ModelError(f"TVM's ONNX importer refused {file}: {error}{hint}") from error
+    from .onnx_import import import_graph
+
+    mod = import_graph(static.model, static.constants)
     mod["main"] = mod["main"].without_attr("params")
-    arrays = {i.name: numpy_helper.to_array(i) for i in proto.graph.initializer}
+    arrays = {i.name: numpy_helper.to_array(i) for i in static.model.graph.initializer}
     return mod, arrays
-
-
-def _unsupported(file: str, nodes: list[Any]) -> ModelError:
-    named = ", ".join(f"{n.op_type} (node {n.name or n.output[0]!r})" for n in nodes)
-    return ModelError(
-        f"{file} uses operators TVM's ONNX importer does not know: {named}; export the model "
-        "without them"
-    )
 
 
 def _external(proto: Any, path: Path) -> dict[str, Any]:

@@ -2,43 +2,75 @@
 computed, automatic padding spelled out.
 
 TVM's importer takes dynamic pads and computed shapes badly; onnx.reference computes them here.
+Functions that TVM does not know become the nodes that the standard defines them by.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper, shape_inference
+from onnx import helper, inliner, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from ..errors import ModelError
 from .model import IMPORT_ERRORS
-from .onnx_checks import check_resize
 
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli")
-_AUTO_PADDED = ("Conv", "MaxPool", "AveragePool")
-_ROUNDS = 8  # of folding; each may reveal shapes to the next
+_AUTO_PADDED = ("Conv", "MaxPool", "AveragePool", "LpPool")
+_ALL_OUTPUTS = ("Split", "TopK", "Unique")  # of which none is optional
 _SMALL = 1024  # elements; larger constants are no shapes
 _IR_VERSION = 8  # before 4, initializers had to be graph inputs too
 
 
-def prepare(proto: Any, batch: int | None) -> Any:
-    """`proto` as a new model, ready for TVM's importer.
+@dataclass(frozen=True)
+class Static:
+    """A model ready for TVM's importer, and the values in it that no input reaches.
 
-    Float arrays are initializers in it (weights); integers and scalars are Constant nodes, so
-    that the importer sees their values.
+    Float arrays are initializers (weights); integers and scalars are Constant nodes, so that the
+    importer sees their values.
     """
-    _check_domains(proto.graph)
+
+    model: Any
+    constants: dict[str, np.ndarray]
+
+
+def prepare(proto: Any, batch: int | None) -> Static:
+    """`proto` with every size a number."""
+    proto = inlined(proto)
     static = _Static(proto, batch)
-    for _ in range(_ROUNDS):
-        if not static.fold():
-            break
+    while static.fold() or static.choose_branches():
+        pass
     shapes = static.shapes()
     static.nodes = [new for node in static.nodes for new in static.rewrite(node, shapes)]
     static.pads_into_convs()
-    return static.model()
+    static.drop_unread()
+    return Static(static.model(), static.used())
+
+
+def inlined(proto: Any) -> Any:
+    """`proto` with its own functions, and those of the standard that TVM lacks, written out."""
+    from .onnx_import import known_operators
+
+    if proto.functions:
+        proto = inliner.inline_local_functions(proto)
+    nodes = [n for n in proto.graph.node if n.domain in ("", "ai.onnx")]
+    wanted = sorted({n.op_type for n in nodes} - known_operators())
+    if not wanted:
+        return proto
+    typed = onnx.ModelProto()
+    typed.CopyFrom(proto)
+    typed.graph.value_info.extend(
+        helper.make_tensor_value_info(i.name, i.data_type, i.dims) for i in proto.graph.initializer
+    )
+    try:
+        return inliner.inline_selected_functions(
+            typed, [("", name) for name in wanted], inline_schema_functions=True
+        )
+    except RuntimeError:  # the importer names what is left
+        return proto
 
 
 class _Static:
@@ -47,6 +79,7 @@ class _Static:
     def __init__(self, proto: Any, batch: int | None) -> None:
         graph = proto.graph
         self.opsets = proto.opset_import
+        (self.version,) = (o.version for o in self.opsets if o.domain in ("", "ai.onnx"))
         self.ir_version = max(proto.ir_version, _IR_VERSION)
         self.nodes = list(graph.node)
         self.constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
@@ -94,6 +127,35 @@ class _Static:
         self.nodes = kept
         return changed
 
+    def choose_branches(self) -> bool:
+        """Put the branch that is taken in the place of every If whose condition is known."""
+        kept: list[Any] = []
+        for node in self.nodes:
+            condition = self.constants.get(node.input[0]) if node.op_type == "If" else None
+            if condition is None:
+                kept.append(node)
+                continue
+            taken = "then_branch" if bool(condition.item()) else "else_branch"
+            (graph,) = (a.g for a in node.attribute if a.name == taken)
+            self.constants |= {i.name: numpy_helper.to_array(i) for i in graph.initializer}
+            kept += graph.node
+            pairs = zip(graph.output, node.output, strict=True)
+            kept += [helper.make_node("Identity", [o.name], [n], node.name) for o, n in pairs]
+        changed = len(kept) != len(self.nodes) or any(
+            a is not b for a, b in zip(kept, self.nodes, strict=True)
+        )
+        self.nodes = kept
+        return changed
+
+    def drop_unread(self) -> None:
+        """Forget optional outputs, at a node's end, that nothing reads."""
+        read = {n for node in self.nodes for n in node.input} | {o.name for o in self.outputs}
+        for node in self.nodes:
+            while len(node.output) > 1 and node.output[-1] not in read:
+                if node.op_type in _ALL_OUTPUTS:
+                    break
+                node.output.pop()
+
     def rewrite(self, node: Any, shapes: dict[str, list[int]]) -> list[Any]:
         """Nodes the importer handles better than `node`."""
         if node.op_type == "Sum":
@@ -102,8 +164,8 @@ class _Static:
             return self._clip(node)
         if node.op_type in _AUTO_PADDED:
             _explicit_pads(node, shapes)
-        if node.op_type == "Resize":
-            check_resize(node, self.constants, shapes)
+        if node.op_type == "ConvTranspose":
+            _transposed_pads(node, shapes, self.version)
         return [node]
 
     def _clip(self, node: Any) -> list[Any]:
@@ -112,7 +174,10 @@ class _Static:
         names = dict(zip(("min", "max"), node.input[1:], strict=False))
         if any(name and name not in self.constants for name in names.values()):
             return [node]
-        bounds = attrs | {k: float(self.constants[name]) for k, name in names.items() if name}
+        given = {k: self.constants[name] for k, name in names.items() if name}
+        if any(a.size != 1 or a.dtype.kind != "f" for a in given.values()):
+            return [node]
+        bounds = attrs | {k: float(a.item()) for k, a in given.items()}
         value, new = node.input[0], []
         for key, op in (("min", "Less"), ("max", "Greater")):
             bound = bounds.get(key, np.nan)
@@ -162,16 +227,6 @@ class _Static:
     def _model(self, nodes: list[Any], inputs: list[Any], initializers: list[Any]) -> Any:
         graph = helper.make_graph(nodes, "static", inputs, self.outputs, initializers)
         return helper.make_model(graph, opset_imports=self.opsets, ir_version=self.ir_version)
-
-
-def _check_domains(graph: Any) -> None:
-    foreign = [n for n in graph.node if n.domain not in ("", "ai.onnx")]
-    if foreign:
-        named = ", ".join(f"{n.domain}::{n.op_type} (node {n.name!r})" for n in foreign[:8])
-        raise ModelError(
-            f"operators outside the ONNX standard: {named}; supported is the domain ai.onnx: "
-            "export the model without them"
-        )
 
 
 def _bound_input(value: Any, batch: int | None) -> Any:
@@ -258,6 +313,40 @@ def _explicit_pads(node: Any, shapes: dict[str, list[int]]) -> None:
     _replace(node, ("auto_pad", "pads"), "pads", before + after)
 
 
+def _transposed_pads(node: Any, shapes: dict[str, list[int]], version: int) -> None:
+    """output_shape or auto_pad of a ConvTranspose as pads and output_padding, in place.
+
+    An odd sum of pads has its larger part at the end for SAME_UPPER, else at the beginning.
+    Versions before 11 say the opposite; onnxruntime follows 11 for all.
+    """
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    mode = attrs.get("auto_pad", b"NOTSET").decode()
+    asked = attrs.get("output_shape")
+    if (asked is None and not mode.startswith("SAME")) or not all(
+        n in shapes for n in node.input[:2]
+    ):
+        return
+    sizes, windows = shapes[node.input[0]][2:], shapes[node.input[1]][2:]
+    ones = [1] * len(sizes)
+    strides, dilations = attrs.get("strides", ones), attrs.get("dilations", ones)
+    more = list(attrs.get("output_padding", [0] * len(sizes)))
+    out = (
+        [n * s for n, s in zip(sizes, strides, strict=True)]
+        if asked is None
+        else asked[-len(sizes) :]
+    )
+    before, after = [], []
+    for i, (size, window) in enumerate(zip(sizes, windows, strict=True)):
+        natural = strides[i] * (size - 1) + more[i] + (window - 1) * dilations[i] + 1
+        total = natural - out[i]
+        more[i] += max(-total, 0)
+        small, large = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
+        before.append(small if mode == "SAME_UPPER" else large)
+        after.append(large if mode == "SAME_UPPER" else small)
+    _replace(node, ("auto_pad", "pads", "output_shape"), "pads", before + after)
+    _replace(node, ("output_padding",), "output_padding", more)
+
+
 def _zero_pad(node: Any, constants: dict[str, np.ndarray]) -> list[int] | None:
     """The spatial widths (before, then after) of a Pad with zeros, or None if it is another."""
     attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
@@ -266,7 +355,7 @@ def _zero_pad(node: Any, constants: dict[str, np.ndarray]) -> list[int] | None:
     if unknown or attrs.get("mode", b"constant") != b"constant" or len(inputs) > 2:
         return None
     value = inputs[1] if len(inputs) > 1 else attrs.get("value")
-    if value is not None and float(value) != 0:
+    if value is not None and (np.size(value) != 1 or np.ravel(value)[0] != 0):
         return None
     given = inputs[0] if inputs else attrs["pads"]
     pads = np.asarray(given).reshape(2, -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,16 +12,21 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
-from .model import IMPORT_ERRORS, Model, file_source, make_model, tidy
-from .torch_ops import convert_map
+from .model import IMPORT_ERRORS, Model, file_source, make_model, refused, tidy
+from .pt2_file import plain_copy
 
 
-def load_pt2(path: Path, batch: int | None = None) -> Model:
-    """The program of a .pt2 file written by torch.export.save."""
+def load_pt2(path: Path, batch: int | None = None, trust: bool = False) -> Model:
+    """The program of a .pt2 file written by torch.export.save.
+
+    Args:
+        trust: torch may run what the file says (see pt2_file).
+    """
     torch = _torch()
+    source: Any = path if trust else plain_copy(path)
     try:
-        exported = torch.export.load(path)
-    except (RuntimeError, ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        exported = torch.export.load(source)
+    except (*IMPORT_ERRORS, OSError, zipfile.BadZipFile) as error:
         raise ModelError(
             f"{path.name} is not a program that torch {torch.__version__} can load: {error}; write "
             "it with torch.export.save(torch.export.export(model.eval(), (example,)), path)"
@@ -39,26 +44,21 @@ def from_exported(exported: Any, batch: int | None = None, name: str = "torch") 
         ModelError: operators TVM's importer does not know, a batch the program cannot have,
             a model in training mode, a dtype other than float32.
     """
-    from tvm.relax.frontend.torch import from_exported_program
-
     _torch()
+    from .torch_import import import_program
+
+    sizes = _sizes(exported, batch)
     program, exported = exported, exported.run_decompositions()
     names = _buffers_as_parameters(exported)
     try:
-        mod = from_exported_program(
-            exported,
-            keep_params_as_input=True,
-            unwrap_unit_return_tuple=True,
-            run_ep_decomposition=False,
-            custom_convert_map=convert_map(),
-        )
+        mod = import_program(exported, sizes)
     except ModelError:
         raise
     except IMPORT_ERRORS as error:
-        raise ModelError(f"TVM's torch.export importer refused {name!r}: {error}") from error
-    mod = _bind_batch(mod, len(names), batch)
+        raise refused(f"the program {name!r}", error) from error
+    mod["main"] = mod["main"].without_attr("params")
     state = {**exported.state_dict, **dict(exported.named_parameters())}
-    arrays = {n: np.ascontiguousarray(state[n].detach().cpu().numpy()) for n in names}
+    arrays = {n: _array(state[n]) for n in names}
     mod, params = tidy(mod, arrays)
     model = make_model(
         name,
@@ -88,7 +88,8 @@ def _run(program: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
             outputs = program.module()(*args, **kwargs)
     except (RuntimeError, ValueError, TypeError) as error:
         raise UnsupportedError(f"torch cannot run it: {error}") from error
-    return [tensor.detach().numpy() for tensor in _pytree.tree_leaves(outputs)]
+    leaves = [leaf for leaf in _pytree.tree_leaves(outputs) if leaf is not None]
+    return [_array(tensor) for tensor in leaves]
 
 
 def _torch() -> Any:
@@ -102,65 +103,67 @@ def _torch() -> Any:
 
 
 def _buffers_as_parameters(exported: Any) -> list[str]:
-    """Declare the saved buffers parameters, so that the importer leaves them as arguments too
-    (it binds buffers as constants); the names of all parameters in argument order."""
+    """Declare the saved floating buffers parameters, so that the importer leaves them as arguments
+    too (it binds buffers as constants); the names of all parameters in argument order."""
     from torch.export.graph_signature import InputKind, InputSpec
 
     specs = exported.graph_signature.input_specs
     for i, spec in enumerate(specs):
-        if spec.kind is InputKind.BUFFER and spec.target in exported.state_dict:
+        saved = exported.state_dict.get(spec.target)
+        if spec.kind is InputKind.BUFFER and saved is not None and saved.is_floating_point():
             specs[i] = InputSpec(InputKind.PARAMETER, spec.arg, spec.target)
     return [spec.target for spec in specs if spec.kind is InputKind.PARAMETER]
 
 
-def _bind_batch(mod: Any, weights: int, batch: int | None) -> Any:
-    """`mod` with a dynamic batch bound, and a fixed one checked."""
-    from tvm import relax
-
-    function = mod["main"]
-    inputs = list(function.params)[: len(function.params) - weights]
-    for attribute in ("params", "tir_var_lower_bound", "tir_var_upper_bound"):
-        function = function.without_attr(attribute)
-    symbols = _batch_symbols(inputs)
-    if symbols:
-        _check_upper(mod["main"], symbols, batch or 1)
-        mod["main"] = function
-        return relax.transform.BindSymbolicVars(dict.fromkeys(symbols, batch or 1))(mod)
-    mod["main"] = function
-    if not inputs or not inputs[0].ty.shape:
-        return mod  # make_model refuses it
-    fixed = int(inputs[0].ty.shape[0])
-    if batch is not None and batch != fixed:
-        raise ModelError(
-            f"batch={batch}: this program was exported with the fixed batch {fixed}; export it "
-            "again with that batch, or with dynamic_shapes={'x': {0: torch.export.Dim('batch')}}"
-        )
-    return mod
+def _array(tensor: Any) -> np.ndarray:
+    """Its values: numpy knows no lazy negation and no lazy conjugation."""
+    plain = tensor.detach().cpu().resolve_neg().resolve_conj()
+    return np.ascontiguousarray(plain.numpy())
 
 
-def _batch_symbols(inputs: list[Any]) -> list[str]:
-    """Names of the inputs' dynamic leading dimensions; no other may be dynamic."""
-    from tvm import tirx
+def _sizes(exported: Any, batch: int | None) -> dict[str, int]:
+    """The value of each dynamic size: the batch, 1 if it is None.
 
-    symbols = set()
-    for variable in inputs:
-        for axis, dim in enumerate(variable.ty.shape):
-            if isinstance(dim, tirx.IntImm):
+    Raises:
+        ModelError: another axis is dynamic, or the program has a fixed or smaller batch.
+    """
+    sizes: dict[str, int] = {}
+    shapes = _input_shapes(exported)
+    for name, shape in shapes.items():
+        for axis, dim in enumerate(shape):
+            if isinstance(dim, int):
                 continue
-            if axis != 0 or not hasattr(dim, "name"):
+            symbol = dim.node.expr
+            if axis != 0 or not symbol.is_Symbol:
                 raise ModelError(
-                    f"input {variable.name!r} has the dynamic shape {list(variable.ty.shape)}; "
+                    f"input {name!r} has the dynamic shape {[str(d) for d in shape]}; "
                     "only the batch (axis 0) may be dynamic: export with fixed height and width"
                 )
-            symbols.add(str(dim.name))
-    return sorted(symbols)
+            sizes[str(symbol)] = batch or 1
+    _check_upper(exported, sizes)
+    first = next((shape for shape in shapes.values() if shape), None)
+    if not sizes and first is not None and batch is not None and batch != first[0]:
+        raise ModelError(
+            f"batch={batch}: this program was exported with the fixed batch {first[0]}; export it "
+            "again with that batch, or with dynamic_shapes={'x': {0: torch.export.Dim('batch')}}"
+        )
+    return sizes
 
 
-def _check_upper(function: Any, symbols: list[str], batch: int) -> None:
-    bounds = (function.attrs or {}).get("tir_var_upper_bound") or {}
-    for symbol in symbols:
-        if symbol in bounds and batch > int(bounds[symbol]):
+def _input_shapes(exported: Any) -> dict[str, list[Any]]:
+    """The sizes of each input that is a tensor: numbers, or torch's symbols."""
+    names = set(exported.graph_signature.user_inputs)
+    found = {}
+    for node in exported.graph.nodes:
+        if node.op == "placeholder" and node.name in names and "val" in node.meta:
+            found[node.name] = list(getattr(node.meta["val"], "shape", []))
+    return found
+
+
+def _check_upper(exported: Any, sizes: Mapping[str, int]) -> None:
+    for symbol, bounds in exported.range_constraints.items():
+        size = sizes.get(str(symbol))
+        if size is not None and size > bounds.upper:
             raise ModelError(
-                f"batch={batch}: this program was exported for a batch of at most "
-                f"{int(bounds[symbol])}"
+                f"batch={size}: this program was exported for a batch of at most {bounds.upper}"
             )

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import ModelError
 from .model import same_pixels
+from .resizing import NEAREST, Resize, torch_cubic, torch_linear
 
 Convert = Callable[[Any, Any], Any]
 
@@ -27,7 +28,8 @@ def convert_map() -> dict[str, Convert]:
         "elu.default": _elu,
         "avg_pool2d.default": _avg_pool2d,
         "upsample_nearest2d.vec": _nearest,
-        "upsample_bilinear2d.vec": _bilinear,
+        "upsample_bilinear2d.vec": _interpolated(torch_linear),
+        "upsample_bicubic2d.vec": _interpolated(torch_cubic),
         "_upsample_bilinear2d_aa.default": _antialiased,
         "grid_sampler_2d.default": _refused("grid_sample", "TVM reads its grid as another shape"),
         "max.dim": _extreme(op.max, op.argmax),
@@ -35,6 +37,15 @@ def convert_map() -> dict[str, Convert]:
         "amax.default": _reduced(op.max),
         "amin.default": _reduced(op.min),
         "adaptive_max_pool2d.default": _adaptive_max_pool2d,
+        **dict.fromkeys(
+            ("clamp.default", "clamp.Tensor", "clip.default", "hardtanh.default"), _clamp
+        ),
+        "clamp_min.default": lambda node, importer: _clamp(node, importer, upper=False),
+        "clamp_max.default": lambda node, importer: _clamp(node, importer, lower=False),
+        "native_group_norm.default": _group_norm,
+        **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default"), _divide),
+        "div.Tensor": _divide,
+        "exp2.default": _power_of_2,
     }
 
 
@@ -77,6 +88,87 @@ def _scaled(function: Any) -> Convert:
     return convert
 
 
+def _clamp(node: Any, importer: Any, lower: bool = True, upper: bool = True) -> Any:
+    """min(max(x, low), high), in this order: where low > high all of it is high. A NaN stays."""
+    from tvm import relax
+
+    x, emit = importer.env[node.args[0]], importer.block_builder.emit
+    low = _argument(node, 1, "min", None) if lower else None
+    high = _argument(node, 2 if lower else 1, "max", None) if upper else None
+    if str(node.target).endswith("hardtanh.default"):
+        low, high = _argument(node, 1, "min_val", -1.0), _argument(node, 2, "max_val", 1.0)
+    if isinstance(low, int | float) and isinstance(high, int | float) and low <= high:
+        return emit(relax.op.clip(x, low, high))
+    for bound, op in ((low, relax.op.maximum), (high, relax.op.minimum)):
+        if bound is not None:
+            x = emit(op(x, _typed(bound, str(x.ty.dtype), importer)))
+    return x
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _group_norm(node: Any, importer: Any) -> Any:
+    """Its scale and shift may be missing; only the first of three results is made."""
+    import numpy as np
+    from tvm import relax
+
+    x = importer.env[node.args[0]]
+    dtype, channels, rank = str(x.ty.dtype), int(x.ty.shape[1]), len(x.ty.shape)
+    gamma, beta = (
+        relax.const(np.full(channels, fill, dtype)) if given is None else importer.env[given]
+        for given, fill in zip(node.args[1:3], (1, 0), strict=True)
+    )
+    axes = list(range(2, rank))
+    out = relax.op.nn.group_norm(x, gamma, beta, node.args[6], 1, axes, node.args[7])
+    return importer.block_builder.emit(relax.Tuple([importer.block_builder.emit(out)]))
+
+
+def _divide(node: Any, importer: Any) -> Any:
+    """True division of integers gives floats; floor and trunc of floats stay floats."""
+    import torch
+    from tvm import relax
+
+    emit, noted = importer.block_builder.emit, node.meta["val"]
+    mode = _argument(node, 2, "rounding_mode", None)
+    if "floor_divide" in str(node.target):
+        mode = "floor"
+    dtype = str(importer._convert_data_type(noted.dtype))
+    a, b = (_typed(arg, dtype, importer) for arg in node.args[:2])
+    if mode is not None and not noted.dtype.is_floating_point:
+        if mode == "floor":
+            return emit(relax.op.floor_divide(a, b))
+        raise _refuse(f"div of integers, truncated (node {node.name!r})", "TVM has none")
+    out = emit(relax.op.divide(a, b))
+    if mode is None:
+        return out
+    # floor(a / b) is not torch's floor division where a / b rounds up to a whole number
+    if mode == "floor" and noted.dtype in (torch.float32, torch.float64):
+        rest = emit(relax.op.floor_mod(a, b))
+        exact = emit(relax.op.divide(emit(relax.op.subtract(a, rest)), b))
+        return emit(relax.op.round(exact))
+    return emit(relax.op.trunc(out))
+
+
+def _typed(value: Any, dtype: str, importer: Any) -> Any:
+    from tvm import relax
+
+    if _is_number(value):
+        return relax.const(value, dtype)
+    x = importer.env[value]
+    if str(x.ty.dtype) == dtype:
+        return x
+    return importer.block_builder.emit(relax.op.astype(x, dtype))
+
+
+def _power_of_2(node: Any, importer: Any) -> Any:
+    from tvm import relax
+
+    x = importer.env[node.args[0]]
+    return importer.block_builder.emit(relax.op.power(relax.const(2, str(x.ty.dtype)), x))
+
+
 def _elu(node: Any, importer: Any) -> Any:
     from tvm import relax
 
@@ -100,16 +192,19 @@ def _avg_pool2d(node: Any, importer: Any) -> Any:
 def _nearest(node: Any, importer: Any) -> Any:
     factors = _argument(node, 2, "scale_factors", None)
     size = _output_size(node, importer, factors, nearest=True)
-    options = {"coordinate_transformation_mode": "asymmetric", "rounding_method": "floor"}
-    return _resized(node, importer, size, "nearest_neighbor", options)
+    return NEAREST.resized(importer.block_builder.emit, importer.env[node.args[0]], size)
 
 
-def _bilinear(node: Any, importer: Any) -> Any:
-    size = _output_size(node, importer, _argument(node, 3, "scale_factors", None))
-    corners = _argument(node, 2, "align_corners", False)
-    mode = "align_corners" if corners else "half_pixel"
-    options = {"coordinate_transformation_mode": mode}
-    return _resized(node, importer, size, "linear", options)
+def _interpolated(rule: Callable[[bool], Resize]) -> Convert:
+    """bilinear and bicubic; the third argument is align_corners."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        size = _output_size(node, importer, _argument(node, 3, "scale_factors", None))
+        x = importer.env[node.args[0]]
+        corners = bool(_argument(node, 2, "align_corners", False))
+        return rule(corners).resized(importer.block_builder.emit, x, size)
+
+    return convert
 
 
 def _antialiased(node: Any, importer: Any) -> Any:
@@ -117,7 +212,7 @@ def _antialiased(node: Any, importer: Any) -> Any:
     if any(out < given for out, given in zip(size, _map_size(node, importer), strict=True)):
         what = f"interpolate(antialias=True) to a smaller map (node {node.name!r})"
         raise _refuse(what, "TVM has no antialiasing")
-    return _bilinear(node, importer)
+    return _interpolated(torch_linear)(node, importer)
 
 
 def _map_size(node: Any, importer: Any) -> list[int]:
@@ -134,17 +229,6 @@ def _output_size(node: Any, importer: Any, factors: Any, nearest: bool = False) 
         why = f"{given} pixels do not become whole ones"
         raise _refuse(what, why, "give it size=, or recompute_scale_factor=True")
     return tuple(int(n * f) for n, f in zip(given, factors, strict=True))
-
-
-def _resized(
-    node: Any, importer: Any, size: tuple[int, ...], method: str, options: dict[str, str]
-) -> Any:
-    from tvm import relax
-
-    x = importer.env[node.args[0]]
-    return importer.block_builder.emit(
-        relax.op.image.resize2d(x, size, layout="NCHW", method=method, **options)
-    )
 
 
 def _extreme(values: Any, indices: Any) -> Convert:

@@ -7,7 +7,7 @@ It runs a model before any lowering, hands out each convolution's real input and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..errors import InputError, UnsupportedError
 from ..ir.conv_spec import conv2d_spec, layer_names, static_shape, weight_to_oihw
 from ..shapes import ConvSpec
 from . import reference
+from .loops import compile_loops
 from .numpy_ops import OPS
 
 Conv = Callable[[ConvSpec, np.ndarray, np.ndarray], np.ndarray]
@@ -47,7 +48,7 @@ def evaluate(
         InputError: inputs of the wrong number or shape.
         UnsupportedError: an operator this interpreter does not know.
     """
-    run = _Run(dtype, conv or _reference_conv(dtype), on_conv, on_batch_norm)
+    run = _Run(mod, dtype, conv or _reference_conv(dtype), on_conv, on_batch_norm)
     return run.function(mod["main"], params, inputs)
 
 
@@ -59,10 +60,12 @@ def _reference_conv(dtype: str) -> Conv:
 class _Run:
     """One evaluation: the values of live variables, and the hooks."""
 
+    mod: Any
     dtype: str
     conv: Conv
     on_conv: OnConv | None
     on_batch_norm: OnBatchNorm | None
+    kernels: dict[Any, Any] = field(default_factory=dict)  # of call_tir
 
     def function(
         self, function: Any, params: Mapping[str, np.ndarray], inputs: Sequence[np.ndarray]
@@ -116,12 +119,21 @@ class _Run:
             return self.conv2d(call)
         if name == "relax.nn.batch_norm":
             return self.batch_norm(call)
+        if name == "relax.call_tir":
+            return self.call_tir(call)
         if name not in OPS:
             raise UnsupportedError(
                 f"operator {name} is not evaluated; supported are conv2d, batch_norm, "
                 f"{', '.join(sorted(op.removeprefix('relax.') for op in OPS))}"
             )
         return OPS[name](call.attrs, *(self.value(arg) for arg in call.args))
+
+    def call_tir(self, call: Any) -> Any:
+        """A loop nest that an importer has made: compiled as it is, and run in its own dtypes."""
+        kernel = self.kernels.get(call.args[0])
+        if kernel is None:
+            kernel = self.kernels[call.args[0]] = compile_loops(self.mod[call.args[0]])
+        return self.cast(kernel(call, [self.value(arg) for arg in call.args[1].fields]))
 
     def conv2d(self, call: Any) -> np.ndarray:
         spec = conv2d_spec(call)

@@ -23,18 +23,46 @@ def avg_pool(attrs: Any, x: np.ndarray) -> np.ndarray:
     return total / _pool(attrs, np.ones_like(x), np.add, fill=padding, beyond=0)
 
 
-def adaptive_avg_pool2d(attrs: Any, x: np.ndarray) -> np.ndarray:
-    layout = str(attrs.layout)
-    data = to_nchw(x, layout)
-    h, w = data.shape[2:]
-    size = [int(v) for v in attrs.output_size or (h, w)]
-    oh, ow = size * (2 // len(size))
-    out = np.empty((*data.shape[:2], oh, ow), x.dtype)
-    for i, j in itertools.product(range(oh), range(ow)):
-        rows = slice(i * h // oh, -(-(i + 1) * h // oh))
-        cols = slice(j * w // ow, -(-(j + 1) * w // ow))
-        out[:, :, i, j] = data[:, :, rows, cols].mean(axis=(2, 3))
-    return from_nchw(out, layout)
+def adaptive_avg_pool(attrs: Any, x: np.ndarray) -> np.ndarray:
+    """Means of windows of nearly one size; one axis after the other, as their windows are alike
+    along the others."""
+    spatial = [axis for axis, letter in enumerate(str(attrs.layout)) if letter not in "NC"]
+    sizes = [int(v) for v in attrs.output_size or [x.shape[axis] for axis in spatial]]
+    sizes = sizes * (len(spatial) // len(sizes))
+    for axis, out in zip(spatial, sizes, strict=True):
+        n = x.shape[axis]
+        bounds = [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
+        parts = [x.take(range(*bound), axis).mean(axis=axis) for bound in bounds]
+        x = np.stack(parts, axis)
+    return x
+
+
+def conv_nd(attrs: Any, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """conv1d and conv3d: a product for each tap of the filter."""
+    layout, kernel = str(attrs.data_layout), str(attrs.kernel_layout)
+    letters = layout.translate(str.maketrans("", "", "NC"))
+    data = x.transpose([layout.index(a) for a in f"NC{letters}"])
+    w = weight.transpose([kernel.index(a) for a in f"OI{letters}"])
+    rank, groups, pads = len(letters), int(attrs.groups), [int(v) for v in attrs.padding]
+    strides, dilations = ([int(v) for v in a] for a in (attrs.strides, attrs.dilation))
+    data = np.pad(data, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
+    sizes = [
+        (n - d * (r - 1) - 1) // s + 1
+        for n, r, s, d in zip(data.shape[2:], w.shape[2:], strides, dilations, strict=True)
+    ]
+    k = w.shape[0] // groups
+    data = data.reshape(len(data), groups, -1, *data.shape[2:])
+    w = w.reshape(groups, k, *w.shape[1:])
+    out = np.zeros((len(data), groups, k, *sizes), x.dtype)
+    for tap in itertools.product(*map(range, w.shape[3:])):
+        index: list[Any] = [
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, dilations, sizes, strides, strict=True)
+        ]
+        whole: tuple[Any, ...] = (slice(None),) * 3
+        out += np.einsum("gkc,ngc...->ngk...", w[(*whole, *tap)], data[(*whole, *index)])
+    out = out.reshape(len(data), groups * k, *sizes)
+    return out.transpose([f"NC{letters}".index(a) for a in layout])
 
 
 def conv2d_transpose(attrs: Any, x: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UnsupportedError
+from . import numpy_indexing as indexing
 from . import numpy_maps as maps
 from . import numpy_norms as norms
 
@@ -113,26 +114,44 @@ def elementwise(function: Callable[..., np.ndarray]) -> Op:
     return lambda _, *args: function(*args)
 
 
+# relax.NAME is numpy's function of the same name
+_SAME_NAME = (
+    "acosh acos asinh asin atanh atan atan2 cos cosh sin sinh tan tanh trunc isfinite isinf "
+    "isnan less_equal greater_equal not_equal equal less greater logical_and logical_or "
+    "logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not left_shift "
+    "right_shift floor_divide add subtract multiply divide maximum minimum power sqrt negative "
+    "exp log abs where sign square floor ceil outer "
+).split()
+_RENAMED = {"acosh": "arccosh", "acos": "arccos", "asinh": "arcsinh", "asin": "arcsin"}
+_RENAMED |= {"atanh": "arctanh", "atan": "arctan", "atan2": "arctan2"}
+
+
+def divide(_: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Of integers cut off, as a kernel does it."""
+    if np.result_type(a, b).kind in "iu":
+        return np.trunc(a / b).astype(np.result_type(a, b))
+    return np.divide(a, b)
+
+
+def softplus(attrs: Any, x: np.ndarray) -> np.ndarray:
+    beta, threshold = float(attrs.beta), float(attrs.threshold)
+    return np.where(x * beta > threshold, x, np.logaddexp(0, x * beta) / beta)
+
+
+def triangle(function: Callable[..., np.ndarray]) -> Op:
+    """tril, triu."""
+    return lambda _, x, k: function(x, int(k))
+
+
 OPS: dict[str, Op] = {
-    "relax.add": elementwise(np.add),
-    "relax.subtract": elementwise(np.subtract),
-    "relax.multiply": elementwise(np.multiply),
-    "relax.divide": elementwise(np.divide),
-    "relax.maximum": elementwise(np.maximum),
-    "relax.minimum": elementwise(np.minimum),
-    "relax.power": elementwise(np.power),
-    "relax.sqrt": elementwise(np.sqrt),
+    **{f"relax.{n}": elementwise(getattr(np, _RENAMED.get(n, n))) for n in _SAME_NAME},
+    **indexing.OPS,
+    "relax.divide": divide,
+    "relax.log_add_exp": elementwise(np.logaddexp),
+    "relax.nn.softplus": softplus,
+    "relax.tril": triangle(np.tril),
+    "relax.triu": triangle(np.triu),
     "relax.rsqrt": elementwise(lambda x: 1 / np.sqrt(x)),
-    "relax.negative": elementwise(np.negative),
-    "relax.exp": elementwise(np.exp),
-    "relax.log": elementwise(np.log),
-    "relax.tanh": elementwise(np.tanh),
-    "relax.abs": elementwise(np.abs),
-    "relax.isnan": elementwise(np.isnan),
-    "relax.where": elementwise(np.where),
-    "relax.equal": elementwise(np.equal),
-    "relax.less": elementwise(np.less),
-    "relax.greater": elementwise(np.greater),
     "relax.clip": clip,
     "relax.sigmoid": sigmoid,
     "relax.nn.relu": relu,
@@ -140,10 +159,11 @@ OPS: dict[str, Op] = {
     "relax.nn.leakyrelu": lambda attrs, x: np.where(x > 0, x, x * float(attrs.alpha)),
     "relax.nn.silu": lambda attrs, x: x * sigmoid(attrs, x),
     "relax.nn.softmax": softmax,
-    "relax.nn.max_pool2d": maps.max_pool,
-    "relax.nn.avg_pool2d": maps.avg_pool,
-    "relax.nn.avg_pool3d": maps.avg_pool,
-    "relax.nn.adaptive_avg_pool2d": maps.adaptive_avg_pool2d,
+    **{f"relax.nn.max_pool{n}d": maps.max_pool for n in (1, 2, 3)},
+    **{f"relax.nn.avg_pool{n}d": maps.avg_pool for n in (1, 2, 3)},
+    **{f"relax.nn.adaptive_avg_pool{n}d": maps.adaptive_avg_pool for n in (1, 2, 3)},
+    "relax.nn.conv1d": maps.conv_nd,
+    "relax.nn.conv3d": maps.conv_nd,
     "relax.nn.conv2d_transpose": maps.conv2d_transpose,
     "relax.image.resize2d": maps.resize2d,
     "relax.nn.pad": pad,
@@ -165,17 +185,19 @@ OPS: dict[str, Op] = {
     "relax.full": norms.full,
     "relax.full_like": lambda _, x, value: np.full_like(x, value),
     "relax.arange": norms.arange,
+    "relax.shape_of": lambda _, x: tuple(x.shape),
+    "relax.shape_to_tensor": lambda _, shape: np.array(shape, "int64"),
+    "relax.tensor_to_shape": lambda _, x: tuple(int(v) for v in x),
+    "relax.repeat": lambda attrs, x: np.repeat(
+        x, int(attrs.repeats), None if attrs.axis is None else int(attrs.axis)
+    ),
+    "relax.nn.batch_flatten": lambda _, x: x.reshape(len(x), -1),
     "relax.flip": lambda attrs, x: np.flip(x, int(attrs.axis)),
     "relax.stack": lambda attrs, parts: np.stack(parts, int(attrs.axis)),
-    "relax.sign": elementwise(np.sign),
     "relax.mod": elementwise(np.fmod),
     "relax.floor_mod": elementwise(np.mod),
     "relax.nn.prelu": norms.prelu,
-    "relax.logical_not": elementwise(np.logical_not),
     "relax.erf": norms.erf,
-    "relax.square": elementwise(np.square),
-    "relax.floor": elementwise(np.floor),
-    "relax.ceil": elementwise(np.ceil),
     "relax.round": elementwise(np.rint),
     "relax.nn.gelu": norms.gelu,
     "relax.nn.gelu_tanh": norms.gelu_tanh,
