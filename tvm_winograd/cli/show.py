@@ -7,7 +7,7 @@ from typing import Any
 
 from ..choose.options import Options, Wishes
 from .common import MODEL_HELP, print_json, print_table
-from .options import MODEL, add_options, given, one_hardware
+from .options import MODEL, add_options, given, load_one, one_hardware
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
     options = given(args, Options)
     hardware = one_hardware(options)
-    model = load_model(
-        args.model, batch=one_batch(options), weights=options.weights, trust=options.trust
-    )
+    model = load_one(args.model, options)
     layers, layout = inspect.choices_of(model, hardware, options)
     entries = inspect.describe(inspect.pick(layers, args.layer), hardware, args.what)
     if args.json:
