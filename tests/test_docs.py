@@ -22,7 +22,8 @@ OTHERS = set(
     LocalBuilder XGBModel ms.tune_tir ScheduleFn __restrict__ ld.global.nc cudnn.benchmark
     cudnnConvolutionFwdAlgo_t CUDNN_FMA_MATH cudnnConvolutionBiasActivationForward torch.compile
     libtvm_runtime.so libtvm_runtime_cuda.so libcudart.so.13 tvm/lib/libtvm_compiler.so
-    tvm_ffi/lib/libtvm_ffi.so tvm/lib/libtvm_runtime.so erff expf .cuda_stream TVM_NUM_THREADS --use_fast_math
+    tvm_ffi/lib/libtvm_ffi.so tvm/lib/libtvm_runtime.so .cuda_stream TVM_NUM_THREADS --use_fast_math
+    erff expf
     """.split()
 )
 # Files that commands write.
