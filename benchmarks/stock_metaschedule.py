@@ -20,7 +20,7 @@ from pathlib import Path
 from common import exit_code, progress
 
 from tvm_winograd.bench.conv.stock import read_record, record_path, write_record
-from tvm_winograd.bench.conv.stock_search import local_runner, search
+from tvm_winograd.bench.conv.stock_search import Wanted, local_runner, search
 from tvm_winograd.measure.builds import Built, build_all
 from tvm_winograd.measure.conditions import find_gpu
 from tvm_winograd.shapes import ConvSpec, Epilogue
@@ -41,8 +41,8 @@ class Search:
     def __call__(self, folder: Path) -> None:
         gpu, name = find_gpu()
         runner, keep = local_runner(), partial(write_record, self.out)
-        asked = self.spec, self.epilogue, gpu.arch, name, self.trials, self.out
-        record = search(*asked, runner, self.workers, keep)
+        wanted = Wanted(self.spec, self.epilogue, gpu.arch, name, self.trials)
+        record = search(wanted, self.out, runner, self.workers, keep)
         path = record_path(self.out, self.spec, self.epilogue)
         best = f"{record.us:.1f} us, the best of {record.trials}"
         print(f"{self.spec.key()}: {best}: {path}", flush=True)

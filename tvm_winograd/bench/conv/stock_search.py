@@ -10,6 +10,7 @@ import functools
 import statistics
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,22 +59,29 @@ def serial_runner(folder: Path, runner: Any) -> Any:
     return Serial()
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What is searched for, on which GPU."""
+
+    spec: ConvSpec
+    epilogue: Epilogue
+    arch: str
+    gpu_name: str
+    trials: int  # candidates
+
+
 def search(
-    spec: ConvSpec,
-    epilogue: Epilogue,
-    arch: str,
-    gpu_name: str,
-    trials: int,
+    wanted: Wanted,
     folder: Path,
     runner: Any,
     workers: int,
     keep: Callable[[Record], object] = lambda record: None,
 ) -> Record:
-    """Finds the best of `trials` candidates.
+    """Finds the best of the candidates.
 
     Args:
-        arch, gpu_name: of the GPU that `runner`, a meta_schedule Runner, measures on.
         folder: where the lock is.  workers: processes that build.
+        runner: a meta_schedule Runner, which measures on that GPU.
         keep: called with the best so far after each round; a kill loses the running one.
     Raises:
         UnsupportedError: not one of them ran.
@@ -85,10 +93,10 @@ def search(
             return None
         seconds, record = min(good, key=lambda pair: pair[0])
         return Record(
-            spec=spec.key(),
-            epilogue=epilogue.key(),
-            arch=arch,
-            gpu=gpu_name,
+            spec=wanted.spec.key(),
+            epilogue=wanted.epilogue.key(),
+            arch=wanted.arch,
+            gpu=wanted.gpu_name,
             us=seconds * 1e6,
             trials=len(records),
             tvm=tvm_version(),
@@ -99,10 +107,10 @@ def search(
         if found := best(records):
             keep(found)
 
-    func, runner = prim_func(spec, epilogue), serial_runner(folder, runner)
-    records = _tune(func, arch, trials, runner, workers, after_a_round)
+    func, runner = prim_func(wanted.spec, wanted.epilogue), serial_runner(folder, runner)
+    records = _tune(func, wanted.arch, wanted.trials, runner, workers, after_a_round)
     if (found := best(records)) is None:
-        raise UnsupportedError(f"{spec.key()}: all of {len(records)} candidates failed")
+        raise UnsupportedError(f"{wanted.spec.key()}: all of {len(records)} candidates failed")
     return found
 
 
