@@ -126,7 +126,8 @@ class Layer:
         padding = self.spec.padding[0]  # these layers are padded alike on all sides
         y = torch.nn.functional.conv2d(x, w, bias, self.spec.stride, padding)
         y = y if residual is None else y + residual
-        return self.epilogue.applied.torch(y) if self.epilogue.applied else y
+        applied = self.epilogue.applied
+        return applied.torch(torch.nn.functional, y) if applied else y
 
     def ours(self, choice: Choice, library: Path, provider: str) -> Row:
         import torch
