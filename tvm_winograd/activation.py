@@ -157,10 +157,9 @@ class Applied:
 
         return self.activation.tir(tirx, x, *self.values)
 
-    def torch(self, x: Any) -> Any:
-        import torch.nn.functional
-
-        return self.activation.torch(torch.nn.functional, x, *self.values)
+    def torch(self, functional: Any, x: Any) -> Any:
+        """Of torch's tensor; torch.nn.functional is given, so that torch.compile can trace it."""
+        return self.activation.torch(functional, x, *self.values)
 
     def undo(self, conv: Deployed) -> np.ndarray:
         return self.activation.undo(conv, *self.values)

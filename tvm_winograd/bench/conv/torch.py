@@ -74,7 +74,7 @@ def conv_of(spec: ConvSpec, epilogue: Epilogue) -> Callable[..., Any]:
     import torch.nn.functional as functional
 
     top, left, bottom, right = spec.padding
-    alike = (top, left) == (bottom, right)
+    alike, applied = (top, left) == (bottom, right), epilogue.applied
 
     def conv(x: Any, w: Any, *rest: Any) -> Any:
         if not alike:
@@ -83,6 +83,6 @@ def conv_of(spec: ConvSpec, epilogue: Epilogue) -> Callable[..., Any]:
         bias = rest[0].to(x.dtype) if epilogue.bias else None
         y = functional.conv2d(x, w, bias, spec.stride, padding, spec.dilation, spec.groups)
         y = y + rest[-1] if epilogue.residual else y
-        return epilogue.applied.torch(y) if epilogue.applied else y
+        return applied.torch(functional, y) if applied else y
 
     return conv
