@@ -52,8 +52,8 @@ class Depthwise:
 
     def patch_size(self, spec: ConvSpec) -> int:
         """Input elements of a channel that a thread's pixels touch."""
-        rows = _touched(self.th, spec.r, spec)
-        return rows * _touched(self.tw, spec.s, spec)
+        rows = _touched(self.th, spec.r, spec.strides[0], spec.dilations[0])
+        return rows * _touched(self.tw, spec.s, spec.strides[1], spec.dilations[1])
 
     def grid(self, spec: ConvSpec) -> tuple[int, int, int, int]:
         """Threads along n, filters, rows and columns."""
@@ -65,9 +65,9 @@ class Depthwise:
         return 4 * self.channels * spec.h * spec.w
 
 
-def _touched(pixels: int, taps: int, spec: ConvSpec) -> int:
+def _touched(pixels: int, taps: int, stride: int, dilation: int) -> int:
     """Input rows (or columns) under some neighbouring output pixels."""
-    return len({p * spec.stride + t * spec.dilation for p in range(pixels) for t in range(taps)})
+    return len({p * stride + t * dilation for p in range(pixels) for t in range(taps)})
 
 
 def illegal(config: Depthwise, spec: ConvSpec, hw: Hardware) -> str | None:
@@ -126,7 +126,7 @@ def configs(spec: ConvSpec, hw: Hardware) -> list[Depthwise]:
 
 def cost(config: Depthwise, spec: ConvSpec, gpu: Gpu) -> float:
     """Clocks of an SM's one port for loads and stores: a warp's access takes one a line or more."""
-    apart = config.tw * spec.stride if spec.layout == "NCHW" else 1  # words between lanes
+    apart = config.tw * spec.strides[1] if spec.layout == "NCHW" else 1  # words between lanes
     taps = spec.r * spec.s
     loads = config.patch_size(spec) if config.patch else taps * config.outputs
     weights = taps if config.tk in (2, 4) else taps * config.tk  # vectors of 2 or 4

@@ -96,7 +96,9 @@ class Im2win:
 
     def fragment_words(self, spec: ConvSpec) -> int:
         """Words of windows that a thread holds: of a filter row, or a vector of each pixel."""
-        columns = (self.tw - 1) * spec.stride + ((self.bs or spec.s) - 1) * spec.dilation + 1
+        columns = (
+            (self.tw - 1) * spec.strides[1] + ((self.bs or spec.s) - 1) * spec.dilations[1] + 1
+        )
         return self.th * (4 * self.tw if self.flat else columns)
 
     def step_words(self, spec: ConvSpec) -> int:
@@ -199,7 +201,7 @@ def _malformed_copies(config: Im2win) -> str | None:
 def _too_large(config: Im2win, spec: ConvSpec) -> str | None:
     if config.bs > spec.s:
         return f"bs={config.bs}: the filter has {spec.s} columns"
-    if config.flat and (spec.stride * spec.c * spec.r % 4 or spec.dilation > 1):
+    if config.flat and (spec.strides[1] * spec.c * spec.r % 4 or spec.dilations[1] > 1):
         return "flat: windows are whole vectors where stride * C * R is, and dilation is 1"
     z = config.sizes(spec)
     if config.parts > 65535:
