@@ -85,7 +85,7 @@ class CuBlas(Torch):
 
         spec, epilogue = problem.spec, problem.epilogue
         x, w = (torch.from_dlpack(tensor) for tensor in problem.tensors()[:2])
-        pixels = x[:, :, :: spec.stride, :: spec.stride].transpose(0, 1).reshape(spec.c, -1)
+        pixels = x[:, :, :: spec.strides[0], :: spec.strides[1]].transpose(0, 1).reshape(spec.c, -1)
         a, b = w.reshape(spec.k, spec.c), pixels.contiguous()
         out = torch.empty(spec.k, b.shape[1], device="cuda")
 

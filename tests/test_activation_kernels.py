@@ -5,6 +5,8 @@ CPU kernels run; CUDA schedules run serially, and the text of some in the emulat
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cpu_kernels
 import cuda_kernels
 import pytest
@@ -42,6 +44,27 @@ def test_every_kernel(kernel, text):
         cpu_kernels.check(kernel, spec, epilogue, config, hardware)
     else:
         cuda_kernels.check(kernel, spec, epilogue, config)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_storage_of_16_bits(dtype):
+    """It is computed in float32 and rounded once."""
+    spec, epilogue = replace(RAGGED, dtype=dtype), Epilogue(True, True, activation="silu")
+    kernel = next(k for k in KERNELS if k.name == "direct-cpu")
+    cpu_kernels.check(kernel, spec, epilogue, kernel.configs(spec, host_cpu())[0], host_cpu())
+
+
+def test_sums_in_parts():
+    """The activation stands behind the sum of the parts, in the second kernel."""
+    spec = ConvSpec(n=1, c=96, h=7, w=9, k=6)
+    for name in ("winograd-f2-fused", "implicit-gemm"):
+        kernel = next(k for k in KERNELS if k.name == name)
+        split = [c for c in kernel.configs(spec, SM90) if parts(c) > 1]
+        cuda_kernels.check(kernel, spec, Epilogue(True, True, activation="silu"), split[0])
+
+
+def parts(config):
+    return getattr(config, "parts", None) or config.split_c
 
 
 @pytest.mark.parametrize("text", ["silu", "hard_swish", "prelu(0.25)", "gelu"])

@@ -146,7 +146,7 @@ def test_architectures():
     "values",
     [{"n": 1.0}, {"n": True}, {"n": "1"}, {"padding": 1.5}, {"padding": (1, 1, 1, 1.7)},
      {"padding": None}, {"padding": "1111"}, {"padding": (1, 1)}, {"dtype": []},
-     {"stride": (1, 2)}],
+     {"stride": (1, 2, 3)}],
 )  # fmt: skip
 def test_sizes_are_integers_not_rounded(values):
     with pytest.raises(SpecError):

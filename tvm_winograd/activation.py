@@ -281,9 +281,7 @@ _PHI = tuple(  # 2 * the normal distribution
     op("add", op("erf", inner), 1.0)
     for inner in (op("divide", X, math.sqrt(2)), op("multiply", X, math.sqrt(0.5)))
 )
-_HALVES = tuple(  # x / 2
-    half for half in (op("multiply", X, 0.5), op("divide", X, 2.0))
-)
+_HALVES = op("multiply", X, 0.5), op("divide", X, 2.0)
 
 _TABLE = (
     Activation(

@@ -20,12 +20,17 @@ DTYPES = {
 }
 _ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int32": 4}
 
-_SIZES = ("n", "c", "h", "w", "k", "r", "s", "stride", "dilation", "groups")
+_SIZES = ("n", "c", "h", "w", "k", "r", "s", "groups")
+_PAIRS = ("stride", "dilation")  # one integer for both axes, or (height, width)
 
+_FORMS = {
+    "padding": "one integer, or (top, left, bottom, right),",
+    **dict.fromkeys(_PAIRS, "an integer, or (height, width),"),
+}
 _KEY_EXAMPLE = "n1c64h56w56k64r3s3_st1_p1.1.1.1_d1_g1_float32_NCHW"
 _KEY = re.compile(
     r"n(?P<n>\d+)c(?P<c>\d+)h(?P<h>\d+)w(?P<w>\d+)k(?P<k>\d+)r(?P<r>\d+)s(?P<s>\d+)"
-    r"_st(?P<stride>\d+)_p(?P<padding>\d+\.\d+\.\d+\.\d+)_d(?P<dilation>\d+)"
+    r"_st(?P<stride>\d+(\.\d+)?)_p(?P<padding>\d+\.\d+\.\d+\.\d+)_d(?P<dilation>\d+(\.\d+)?)"
     r"_g(?P<groups>\d+)_(?P<dtype>[a-z0-9]+)_(?P<layout>[A-Z]+)"
 )
 
@@ -34,8 +39,9 @@ _KEY = re.compile(
 class ConvSpec:
     """A 2-d convolution with static shapes. Weights are always (k, c/groups, r, s).
 
-    Sizes are in elements; `padding` is (top, left, bottom, right); `layout` holds for input,
-    output and residual alike.
+    Sizes are in elements; `padding` is (top, left, bottom, right); `stride` and `dilation` are one
+    integer for both axes, or (height, width) where those differ; `layout` holds for input, output
+    and residual alike.
 
     Raises:
         SpecError: at construction, for values no convolution can have.
@@ -48,9 +54,9 @@ class ConvSpec:
     k: int
     r: int = 3
     s: int = 3
-    stride: int = 1
+    stride: int | tuple[int, int] = 1
     padding: tuple[int, int, int, int] = (1, 1, 1, 1)
-    dilation: int = 1
+    dilation: int | tuple[int, int] = 1
     groups: int = 1
     dtype: str = "float32"
     layout: str = "NCHW"
@@ -58,6 +64,8 @@ class ConvSpec:
     def __post_init__(self) -> None:
         for name in _SIZES:
             object.__setattr__(self, name, _integer(name, getattr(self, name)))
+        for name in _PAIRS:
+            object.__setattr__(self, name, _one_or_two(name, getattr(self, name)))
         given: Any = self.padding
         pads = given if isinstance(given, list | tuple) else (given,) * 4
         object.__setattr__(self, "padding", tuple(_integer("padding", v) for v in pads))
@@ -70,8 +78,9 @@ class ConvSpec:
             )
 
     def _check_values(self) -> None:
-        for name in _SIZES:
-            if (value := getattr(self, name)) < 1:
+        for name in (*_SIZES, *_PAIRS):
+            value = getattr(self, name)
+            if min(value if isinstance(value, tuple) else (value,)) < 1:
                 raise SpecError(f"{name}={value!r}: a positive integer is needed")
         if len(self.padding) != 4 or min(self.padding) < 0:
             raise SpecError(
@@ -86,14 +95,24 @@ class ConvSpec:
             raise SpecError(f"layout={self.layout!r}: supported are {', '.join(LAYOUTS)}")
 
     @property
+    def strides(self) -> tuple[int, int]:
+        """(height, width)."""
+        return self.stride if isinstance(self.stride, tuple) else (self.stride, self.stride)
+
+    @property
+    def dilations(self) -> tuple[int, int]:
+        """(height, width)."""
+        return self.dilation if isinstance(self.dilation, tuple) else (self.dilation, self.dilation)
+
+    @property
     def oh(self) -> int:
         top, _, bottom, _ = self.padding
-        return (self.h + top + bottom - self.dilation * (self.r - 1) - 1) // self.stride + 1
+        return _outputs(self.h + top + bottom, self.r, self.strides[0], self.dilations[0])
 
     @property
     def ow(self) -> int:
         _, left, _, right = self.padding
-        return (self.w + left + right - self.dilation * (self.s - 1) - 1) // self.stride + 1
+        return _outputs(self.w + left + right, self.s, self.strides[1], self.dilations[1])
 
     @property
     def acc(self) -> str:
@@ -130,11 +149,12 @@ class ConvSpec:
         return size * moved + out * self.n * self.k * self.oh * self.ow
 
     def key(self) -> str:
-        """Stable text, e.g. `n1c64h56w56k64r3s3_st1_p1.1.1.1_d1_g1_float32_NCHW`."""
-        pads = ".".join(map(str, self.padding))
+        """Stable text, e.g. `n1c64h56w56k64r3s3_st1_p1.1.1.1_d1_g1_float32_NCHW`; strides that
+        differ are `_st2.1`, dilations `_d1.2`."""
+        pads, stride, dilation = map(_dotted, (self.padding, self.stride, self.dilation))
         return (
-            f"n{self.n}c{self.c}h{self.h}w{self.w}k{self.k}r{self.r}s{self.s}_st{self.stride}"
-            f"_p{pads}_d{self.dilation}_g{self.groups}_{self.dtype}_{self.layout}"
+            f"n{self.n}c{self.c}h{self.h}w{self.w}k{self.k}r{self.r}s{self.s}_st{stride}"
+            f"_p{pads}_d{dilation}_g{self.groups}_{self.dtype}_{self.layout}"
         )
 
     @classmethod
@@ -144,15 +164,38 @@ class ConvSpec:
         if found is None:
             raise SpecError(f"spec key {key!r}: the form is that of {_KEY_EXAMPLE}")
         values: dict[str, Any] = {
-            name: text if name in ("dtype", "layout", "padding") else int(text)
+            name: text if name in ("dtype", "layout") else _undotted(text)
             for name, text in found.groupdict().items()
         }
-        values["padding"] = tuple(int(v) for v in values["padding"].split("."))
         return cls(**values)
 
     def _in_layout(self, n: int, c: int, h: int, w: int) -> tuple[int, ...]:
         sizes = {"N": n, "C": c, "H": h, "W": w}
         return tuple(sizes[axis] for axis in self.layout)
+
+
+def _outputs(size: int, taps: int, stride: int, dilation: int) -> int:
+    """Outputs along an axis of `size` elements, padding included."""
+    return (size - dilation * (taps - 1) - 1) // stride + 1
+
+
+def _dotted(value: int | tuple[int, ...]) -> str:
+    return ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _undotted(text: str) -> int | tuple[int, ...]:
+    parts = tuple(map(int, text.split(".")))
+    return parts[0] if len(parts) == 1 else parts
+
+
+def _one_or_two(name: str, value: Any) -> int | tuple[int, int]:
+    """One integer, or two where they differ."""
+    if not isinstance(value, list | tuple):
+        return _integer(name, value)
+    if len(value) != 2:
+        raise SpecError(f"{name}={value!r}: one integer, or (height, width), is needed")
+    height, width = (_integer(name, v) for v in value)
+    return height if height == width else (height, width)
 
 
 def _integer(name: str, value: Any) -> int:
@@ -162,11 +205,7 @@ def _integer(name: str, value: Any) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise SpecError(
-            f"{name}={value!r}: an integer is needed (one for both axes)"
-            if name != "padding"
-            else f"padding={value!r}: one integer, or (top, left, bottom, right), is needed"
-        ) from None
+        raise SpecError(f"{name}={value!r}: {_FORMS.get(name, 'an integer')} is needed") from None
 
 
 @dataclass(frozen=True, init=False)

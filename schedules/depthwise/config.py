@@ -33,8 +33,8 @@ class Depthwise:
 
     def patch_size(self, spec: ConvSpec) -> int:
         """Input elements of a channel that a thread's pixels touch."""
-        rows = _touched(self.th, spec.r, spec)
-        return rows * _touched(self.tw, spec.s, spec)
+        rows = _touched(self.th, spec.r, spec.strides[0], spec.dilations[0])
+        return rows * _touched(self.tw, spec.s, spec.strides[1], spec.dilations[1])
 
     def grid(self, spec: ConvSpec) -> tuple[int, int, int, int]:
         """Threads along n, filters, rows and columns."""
@@ -46,6 +46,6 @@ class Depthwise:
         return 4 * self.channels * spec.h * spec.w
 
 
-def _touched(pixels: int, taps: int, spec: ConvSpec) -> int:
+def _touched(pixels: int, taps: int, stride: int, dilation: int) -> int:
     """Input rows (or columns) under some neighbouring output pixels."""
-    return len({p * spec.stride + t * spec.dilation for p in range(pixels) for t in range(taps)})
+    return len({p * stride + t * dilation for p in range(pixels) for t in range(taps)})

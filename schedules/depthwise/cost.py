@@ -18,7 +18,7 @@ _PROLOGUE = 60  # instructions of a thread's indices (SASS for sm_90)
 
 def cost(config: Depthwise, spec: ConvSpec, gpu: Gpu) -> float:
     """Clocks of an SM's one port for loads and stores: a warp's access takes one a line or more."""
-    apart = config.tw * spec.stride if spec.layout == "NCHW" else 1  # words between lanes
+    apart = config.tw * spec.strides[1] if spec.layout == "NCHW" else 1  # words between lanes
     taps = spec.r * spec.s
     loads = config.patch_size(spec) if config.patch else taps * config.outputs
     weights = taps if config.tk in (2, 4) else taps * config.tk  # vectors of 2 or 4

@@ -106,7 +106,7 @@ def _gathering(config: Product, spec: ConvSpec, gpu: Gpu, loop: product_time.Pro
     word = 0.0
     if padded and not branch:
         word = WAITS.far if config.bc > 9 and not whole else WAITS.guarded
-    if spec.stride > 1 and not whole:
+    if max(spec.strides) > 1 and not whole:
         word = WAITS.far
     words = loop.steps * config.bc * config.bp  # of a block
     issued = ceil_div(loop.blocks, gpu.sms) * words * word / gpu.warp / product_time.SCHEDULERS

@@ -97,7 +97,9 @@ class Im2win:
 
     def fragment_words(self, spec: ConvSpec) -> int:
         """Words of windows that a thread holds: of a filter row, or a vector of each pixel."""
-        columns = (self.tw - 1) * spec.stride + ((self.bs or spec.s) - 1) * spec.dilation + 1
+        columns = (
+            (self.tw - 1) * spec.strides[1] + ((self.bs or spec.s) - 1) * spec.dilations[1] + 1
+        )
         return self.th * (4 * self.tw if self.flat else columns)
 
     def step_words(self, spec: ConvSpec) -> int:

@@ -109,7 +109,7 @@ def _resident(config: Im2win, spec: ConvSpec, gpu: Gpu) -> int:
 
 def _bank_conflicts(config: Im2win, spec: ConvSpec) -> int:
     """Clocks of a load of one word of windows by a warp."""
-    pitch, run = row_pitch(config, spec), config.tw * spec.stride * spec.r
+    pitch, run = row_pitch(config, spec), config.tw * spec.strides[1] * spec.r
     rows, runs = (range(2 ** config.lanes.count(axis)) for axis in "hw")
     return max(Counter((h * pitch + w * run) % _BANKS for h in rows for w in runs).values())
 

@@ -69,7 +69,7 @@ def _malformed_copies(config: Im2win) -> str | None:
 def _too_large(config: Im2win, spec: ConvSpec) -> str | None:
     if config.bs > spec.s:
         return f"bs={config.bs}: the filter has {spec.s} columns"
-    if config.flat and (spec.stride * spec.c * spec.r % 4 or spec.dilation > 1):
+    if config.flat and (spec.strides[1] * spec.c * spec.r % 4 or spec.dilations[1] > 1):
         return "flat: windows are whole vectors where stride * C * R is, and dilation is 1"
     z = config.sizes(spec)
     if config.parts > 65535:

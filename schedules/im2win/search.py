@@ -211,7 +211,7 @@ def _channels(spec: ConvSpec, config: Im2win, products: int) -> int:
 def _flats(spec: ConvSpec) -> list[int]:
     """Words of a step for windows of whole vectors, least padding first; none for long sums."""
     products = spec.c * spec.r * spec.s
-    if products > LONGEST_SUM or spec.stride * spec.c * spec.r % 4 or spec.dilation > 1:
+    if products > LONGEST_SUM or spec.strides[1] * spec.c * spec.r % 4 or spec.dilations[1] > 1:
         return []
     return sorted(_FLAT_WORDS, key=lambda words: ceil_div(products, words) * words)[:_FLATS]
 
@@ -219,7 +219,7 @@ def _flats(spec: ConvSpec) -> list[int]:
 def _cost(spec: ConvSpec, th: int, tw: int) -> float:
     """Issued instructions a useful multiply-add, for 8 filters a thread."""
     padding = ceil_div(spec.ow, tw) * tw / spec.ow
-    columns = (tw - 1) * spec.stride + (spec.s - 1) * spec.dilation + 1
+    columns = (tw - 1) * spec.strides[1] + (spec.s - 1) * spec.dilations[1] + 1
     loads = th * min(columns, tw * spec.s) + 2 * spec.s
     return padding * (1 + loads / (8 * th * tw * spec.s))
 

@@ -11,6 +11,9 @@ from tvm import relax, tirx
 
 from .bindings import op_name
 
+OPERATORS = frozenset(
+    f"relax.{name}" for name in ("nn.relu", "nn.relu6", "clip", "minimum", "maximum")
+)
 _NUMBERS = (tirx.IntImm, tirx.FloatImm)
 
 

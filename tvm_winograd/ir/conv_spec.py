@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def conv2d_spec(call: Any) -> ConvSpec:
     """The ConvSpec of a relax.nn.conv2d call.
 
     Raises:
-        UnsupportedError: dynamic shapes, unequal strides or dilations, unknown layouts or dtypes.
+        UnsupportedError: dynamic shapes, unknown layouts or dtypes.
     """
     attrs = call.attrs
     data, weight = call.args
@@ -45,7 +46,8 @@ def conv2d_spec(call: Any) -> ConvSpec:
     _check_layouts(attrs, layout, dtype)
     sizes = dict(zip(layout, static_shape(data), strict=True))
     weight_sizes = dict(zip(str(attrs.kernel_layout), static_shape(weight), strict=True))
-    return ConvSpec(
+    strides, dilations = _pair(attrs.strides), _pair(attrs.dilation)
+    spec = ConvSpec(
         n=sizes["N"],
         c=sizes["C"],
         h=sizes["H"],
@@ -53,13 +55,29 @@ def conv2d_spec(call: Any) -> ConvSpec:
         k=weight_sizes["O"],
         r=weight_sizes["H"],
         s=weight_sizes["W"],
-        stride=_uniform(weight, "strides", attrs.strides),
+        stride=strides,
         padding=_padding(attrs.padding),
-        dilation=_uniform(weight, "dilation", attrs.dilation),
+        dilation=dilations,
         groups=int(attrs.groups),
         dtype=dtype,
         layout=layout,
     )
+    return _evened(spec)
+
+
+def _evened(spec: ConvSpec) -> ConvSpec:
+    """The same convolution with equal strides and dilations, where one of two changes nothing:
+    the stride of an axis with one output, the dilation of an axis with one tap."""
+    for name, pair in (("stride", spec.strides), ("dilation", spec.dilations)):
+        taps = {"stride": (spec.oh, spec.ow), "dilation": (spec.r, spec.s)}[name]
+        for axis, other in ((0, 1), (1, 0)):
+            if pair[0] != pair[1] and taps[axis] == 1:
+                change: dict[str, Any] = {name: pair[other]}
+                even = replace(spec, **change)
+                if (even.oh, even.ow) == (spec.oh, spec.ow):
+                    spec = even
+                    break
+    return spec
 
 
 def weight_to_oihw(weight: np.ndarray, kernel_layout: str) -> np.ndarray:
@@ -106,18 +124,10 @@ def _check_layouts(attrs: Any, layout: str, dtype: str) -> None:
         )
 
 
-def _uniform(weight: Any, name: str, values: Any) -> int:
-    """The one value of a (height, width) pair."""
-    distinct = {int(v) for v in values}
-    if len(distinct) != 1:
-        do = "export it with stride 1 and slice its output"
-        if name == "dilation":
-            do = "export it with a larger filter that holds zeros"
-        raise UnsupportedError(
-            f"conv2d with the weight {getattr(weight, 'name', '?')!r} has {name} "
-            f"{[int(v) for v in values]}: height and width must have the same; {do}"
-        )
-    return distinct.pop()
+def _pair(values: Any) -> tuple[int, int]:
+    """relax's 1 or 2 (height, width) values as two."""
+    first, *rest = (int(v) for v in values)
+    return first, rest[0] if rest else first
 
 
 def _padding(values: Any) -> tuple[int, int, int, int]:

@@ -14,7 +14,18 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from ..activation import ACTIVATIONS, Applied, Clip, Op, Param, Term, Value, apply, subterms
+from ..activation import (
+    ACTIVATIONS,
+    Applied,
+    Clip,
+    Op,
+    Param,
+    Term,
+    Value,
+    apply,
+    operators,
+    subterms,
+)
 from ..errors import SpecError
 from . import clips
 from .bindings import count_uses, op_name
@@ -66,25 +77,30 @@ class Finder:
             integers: `value` is of integers.
         """
         best: Found | None = None
+        behind = self._behind(value, max(_depth(t) for t in _spelled()))
         for activation in ACTIVATIONS.values():
             if integers and not activation.integers:
                 continue
             for term in activation.spelled:
-                for out in self._behind(value, _depth(term)):
+                for out, steps in behind.items():
+                    if steps > _depth(term):
+                        break
                     met = self._match(term, out, value, _Match())
                     found = met and self._found(activation.name, met, value, out)
                     if found and (best is None or len(found.inner) > len(best.inner)):
                         best = found
         return best
 
-    def _behind(self, value: relax.Var, steps: int) -> list[relax.Var]:
-        """The variables that depend on `value` through at most `steps` operators."""
-        seen: dict[relax.Var, None] = {}
-        front = [value]
-        for _ in range(steps):
-            front = [r for v in front for r in self._readers.get(v, ()) if r not in seen]
-            seen.update(dict.fromkeys(front))
-        return list(seen)
+    def _behind(self, value: relax.Var, most: int) -> dict[relax.Var, int]:
+        """The variables that depend on `value` through at most `most` operators that any spelling
+        has, with their number, the nearest first."""
+        seen: dict[relax.Var, int] = {}
+        front, names = [value], operators() | clips.OPERATORS
+        for steps in range(1, most + 1):
+            readers = [r for v in front for r in self._readers.get(v, ()) if r not in seen]
+            front = [r for r in dict.fromkeys(readers) if op_name(self._calls[r]) in names]
+            seen |= dict.fromkeys(front, steps)
+        return seen
 
     def _found(self, name: str, met: _Match, value: relax.Var, out: relax.Var) -> Found | None:
         """The match, if nobody else reads what it swallows and its parameters mean something."""
@@ -156,6 +172,11 @@ class Finder:
         if isinstance(expr, relax.Var):
             return self._values.get(expr)
         return clips.scalar(expr)
+
+
+def _spelled() -> Iterator[Term]:
+    for activation in ACTIVATIONS.values():
+        yield from activation.spelled
 
 
 def _depth(term: Term) -> int:

@@ -119,7 +119,7 @@ class ForwardConv:
         self._bias = self._tensor(made, 1, spec.k, 1, 1)
         shape = (_FLOAT, _NCHW, *spec.weight_shape)
         self._w = cudnn.create(made, "FilterDescriptor", *shape, setter="SetFilter4dDescriptor")
-        numbers = (top, left, *[spec.stride] * 2, *[spec.dilation] * 2, _CROSS_CORRELATION, _FLOAT)
+        numbers = (top, left, *spec.strides, *spec.dilations, _CROSS_CORRELATION, _FLOAT)
         self._conv = cudnn.create(
             made, "ConvolutionDescriptor", *numbers, setter="SetConvolution2dDescriptor"
         )

@@ -73,8 +73,9 @@ def can_flatten(spec: ConvSpec) -> bool:
 def sizes(spec: ConvSpec, tiling: Tiling) -> Sizes:
     oh, ow = (1, spec.oh * spec.ow) if tiling.flat else (spec.oh, spec.ow)
     hb, wb = ceil_div(oh, tiling.h_tile), ceil_div(ow, tiling.w_tile)
-    hp = (hb * tiling.h_tile - 1) * spec.stride + (spec.r - 1) * spec.dilation + 1
-    wp = (wb * tiling.w_tile - 1) * spec.stride + (spec.s - 1) * spec.dilation + 1
+    (sh, sw), (dh, dw) = spec.strides, spec.dilations
+    hp = (hb * tiling.h_tile - 1) * sh + (spec.r - 1) * dh + 1
+    wp = (wb * tiling.w_tile - 1) * sw + (spec.s - 1) * dw + 1
     return Sizes(oh, ow, ceil_div(spec.k, tiling.k_tile), hb, wb, hp, wp)
 
 
@@ -244,12 +245,12 @@ def _accumulate(source: te.Tensor, w: te.Tensor, spec: ConvSpec, tiling: Tiling)
 
 def _terms(source: te.Tensor, w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[..., Expr]:
     """term(n, kb, ki, row, column, r, s, c): one product, c counted inside the group."""
-    per_group = spec.c // spec.groups
+    per_group, (sh, sw), (dh, dw) = spec.c // spec.groups, spec.strides, spec.dilations
 
     def term(n: Expr, kb: Expr, ki: Expr, h: Expr, col: Expr, r: Expr, s: Expr, c: Expr) -> Expr:
         group = (kb * tiling.k_tile) // (spec.k // spec.groups) if spec.groups > 1 else 0
-        channel, h = group * per_group + c, h * spec.stride + r * spec.dilation
-        col = col * spec.stride + s * spec.dilation
+        channel, h = group * per_group + c, h * sh + r * dh
+        col = col * sw + s * dw
         if not tiling.staged:
             x = _load(source, spec, tiling, n, channel, h, col)
         elif spec.layout == "NHWC":

@@ -203,10 +203,10 @@ def _element(
     """Input channel c under tap (r, s) of output pixel p; 0 outside the map or a guard."""
     n, oh, ow = position(spec, p)
     top, left, _, _ = spec.padding
-    h = oh * spec.stride + r * spec.dilation - top
-    w = ow * spec.stride + s * spec.dilation - left
-    below = (spec.oh - 1) * spec.stride + (spec.r - 1) * spec.dilation - top
-    behind = (spec.ow - 1) * spec.stride + (spec.s - 1) * spec.dilation - left
+    (sh, sw), (dh, dw) = spec.strides, spec.dilations
+    h, w = oh * sh + r * dh - top, ow * sw + s * dw - left
+    below = (spec.oh - 1) * sh + (spec.r - 1) * dh - top
+    behind = (spec.ow - 1) * sw + (spec.s - 1) * dw - left
     guards = guards + [h >= 0] * (top > 0) + [h < spec.h] * (below >= spec.h)
     guards += [w >= 0] * (left > 0) + [w < spec.w] * (behind >= spec.w)
     value = common.read(data, spec, n, c, h, w)

@@ -81,7 +81,7 @@ def transform(data: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
         if tiling.flat:
             w, c, r = unmix((z.pitch, spec.c, spec.r), q)
         guards = [c < spec.c] * (z.c_pad != spec.c) + [row < z.rows] * (z.hb * z.bh != z.rows)
-        h = oh * spec.stride + r * spec.dilation
+        h = oh * spec.strides[0] + r * spec.dilations[0]
         return common.padded(data, spec, n, c, h - top, w - left, *guards)
 
     shape = (*planes[1:], z.planes) if tiling.channels_last else planes
@@ -132,8 +132,8 @@ def _direct(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[...,
         h: Sequence[Expr], w: Sequence[Expr],
     ) -> Expr:  # fmt: skip
         c, row = channel(z, tiling, step, ci), hb * z.bh + mixed_radix(tiling.h_tile, h)
-        column = (wb * z.bw + mixed_radix(tiling.w_tile, w)) * spec.stride
-        q = (column + (step % z.sb * z.bs + si) * spec.dilation) * spec.r + r
+        column = (wb * z.bw + mixed_radix(tiling.w_tile, w)) * spec.strides[1]
+        q = (column + (step % z.sb * z.bs + si) * spec.dilations[1]) * spec.r + r
         return windows[row, q, c] if tiling.channels_last else windows[c, row, q]
 
     return read
@@ -145,7 +145,7 @@ def _staged(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[...,
 
     def tile(step: Expr, hb: Expr, wb: Expr, line: Expr, q: Expr, lane: Expr) -> Expr:
         c, row = channel(z, tiling, step, line // z.bh), hb * z.bh + line % z.bh
-        start = (wb * z.bw * spec.stride + step % z.sb * z.bs * spec.dilation) * spec.r
+        start = (wb * z.bw * spec.strides[1] + step % z.sb * z.bs * spec.dilations[1]) * spec.r
         return windows[c, row, start + q * z.vector + lane]
 
     lines, vectors = tiling.c_tile * z.bh, z.segment // z.vector
@@ -156,18 +156,18 @@ def _staged(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[...,
         *block, x, r = index
         step, ci, hb, wb, *h = block[: len(outer)]
         w = mixed_radix(tiling.w_tile[:-1], block[len(outer) :])
-        q = (w * run * spec.stride + x) * spec.r + r
+        q = (w * run * spec.strides[1] + x) * spec.r + r
         line = ci * z.bh + mixed_radix(tiling.h_tile, h)
         return shared[step, hb, wb, line, q // z.vector, q % z.vector]
 
-    columns = (run - 1) * spec.stride + (z.bs - 1) * spec.dilation + 1
+    columns = (run - 1) * spec.strides[1] + (z.bs - 1) * spec.dilations[1] + 1
     local = te.compute((*outer, *tiling.w_tile[:-1], columns, spec.r), fragment, name="win_F")
 
     def read(
         step: Expr, ci: Expr, si: Expr, r: Expr, hb: Expr, wb: Expr,
         h: Sequence[Expr], w: Sequence[Expr],
     ) -> Expr:  # fmt: skip
-        x = w[-1] * spec.stride + si * spec.dilation
+        x = w[-1] * spec.strides[1] + si * spec.dilations[1]
         return local[(step, ci, hb, wb, *h, *w[:-1], x, r)]
 
     return read
@@ -179,7 +179,7 @@ def _flat(windows: te.Tensor, spec: ConvSpec, tiling: Tiling) -> Callable[..., E
 
     def tile(step: Expr, hb: Expr, wb: Expr, pixel: Expr, q: Expr, lane: Expr) -> Expr:
         row, w = hb * z.bh + pixel // z.bw, wb * z.bw + pixel % z.bw
-        start = w * spec.stride * spec.c * spec.r + step * tiling.flat
+        start = w * spec.strides[1] * spec.c * spec.r + step * tiling.flat
         return windows[0, row, start + q * 4 + lane]
 
     shape = (z.steps, z.hb, z.wb, z.bh * z.bw, *z.taps[1:])

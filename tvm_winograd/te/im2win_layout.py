@@ -72,16 +72,16 @@ def sizes(spec: ConvSpec, tiling: Tiling) -> Sizes:
     wb, column = ceil_div(spec.ow, bw), spec.r * (spec.c if tiling.flat else 1)
     tiles = spec.n * spec.oh, ceil_div(spec.k, bk), ceil_div(spec.n * spec.oh, bh), wb, bk, bh, bw
     # words between the starts of a block's and the next one's, a step's and the next one's windows
-    block, bs = bw * spec.stride * column, tiling.s_tile or spec.s
+    block, bs = bw * spec.strides[1] * column, tiling.s_tile or spec.s
     if tiling.flat:
         steps, taps = ceil_div(spec.s * column, tiling.flat), (1, tiling.flat // 4, 4)
-        pitch = (wb * bw - 1) * spec.stride * column + steps * tiling.flat
+        pitch = (wb * bw - 1) * spec.strides[1] * column + steps * tiling.flat
         return Sizes(*tiles, spec.s, 1, spec.c, 1, steps, taps, 4, tiling.flat, pitch)
-    sb, step = ceil_div(spec.s, bs), bs * spec.dilation * column
+    sb, step = ceil_div(spec.s, bs), bs * spec.dilations[1] * column
     c_unit = tiling.c_tile * tiling.parts
     c_pad = ceil_div(spec.c, c_unit) * c_unit
     vector = math.gcd(4, *([block] * (wb > 1) + [step] * (sb > 1)))
-    words = ((bw - 1) * spec.stride + (bs - 1) * spec.dilation + 1) * spec.r
+    words = ((bw - 1) * spec.strides[1] + (bs - 1) * spec.dilations[1] + 1) * spec.r
     segment, last = ceil_div(words, vector) * vector, block * (wb - 1) + step * (sb - 1)
     pitch = ceil_div(last + segment, 4) * 4 if tiling.staged else last + words
     steps, taps = c_pad // tiling.c_tile * sb, (tiling.c_tile, bs, spec.r)
@@ -93,7 +93,7 @@ def footprint(spec: ConvSpec) -> int:
 
     W counts the columns that some window meets.
     """
-    columns = (spec.ow - 1) * spec.stride + (spec.s - 1) * spec.dilation + 1
+    columns = (spec.ow - 1) * spec.strides[1] + (spec.s - 1) * spec.dilations[1] + 1
     return spec.n * spec.c * spec.oh * columns * spec.r
 
 

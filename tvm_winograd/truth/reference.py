@@ -116,6 +116,7 @@ def worst_error(got: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> float:
 
 def _tap(spec: ConvSpec, data: np.ndarray, r: int, s: int) -> np.ndarray:
     """The input elements filter tap (r, s) meets: (n, c, oh, ow)."""
-    h0, w0 = r * spec.dilation, s * spec.dilation
-    h1, w1 = h0 + (spec.oh - 1) * spec.stride + 1, w0 + (spec.ow - 1) * spec.stride + 1
-    return data[:, :, h0 : h1 : spec.stride, w0 : w1 : spec.stride]
+    (sh, sw), (dh, dw) = spec.strides, spec.dilations
+    h0, w0 = r * dh, s * dw
+    h1, w1 = h0 + (spec.oh - 1) * sh + 1, w0 + (spec.ow - 1) * sw + 1
+    return data[:, :, h0:h1:sh, w0:w1:sw]

@@ -66,6 +66,6 @@ def _pixels(spec: ConvSpec, vectors: int, budget: int, flat: bool) -> tuple[int,
     oh, ow = (1, spec.oh * spec.ow) if flat else (spec.oh, spec.ow)
 
     def halo(h: int, w: int) -> int:
-        return (h * spec.stride + spec.r - 1) * (w * spec.stride + spec.s - 1)
+        return (h * spec.strides[0] + spec.r - 1) * (w * spec.strides[1] + spec.s - 1)
 
     return pixel_tile(oh, ow, vectors, budget, then=halo)

@@ -63,7 +63,7 @@ def prim_func(spec: ConvSpec, epilogue: Epilogue) -> Any:
     w = te.placeholder(spec.weight_shape, spec.dtype, name="W")
     bias = te.placeholder((spec.k,), spec.acc, name="B")
     residual = te.placeholder((spec.n, spec.k, spec.oh, spec.ow), spec.out_dtype, name="R")
-    y = topi.nn.conv2d_nchw(x, w, spec.stride, list(spec.padding), spec.dilation)
+    y = topi.nn.conv2d_nchw(x, w, spec.strides, list(spec.padding), spec.dilations)
     arguments = [x, w]
     if epilogue.bias:
         y = topi.add(y, topi.reshape(bias, (1, spec.k, 1, 1)))
