@@ -241,7 +241,7 @@ def test_estimate_ranks_configs_as_measured(name: str, measured: dict[Im2win, fl
         ({"buffers": 1}, "sm_90", "buffers=1"),
         ({"buffers": 64}, "sm_90", "shared memory"),
         ({"copies": "tma"}, "sm_90", "async, registers, plain"),
-        ({"store": "tma"}, "sm_90", "direct, shared"),
+        ({"store": "tma"}, "sm_90", '"direct" or "shared"'),
         ({"tw": 32, "bw": 32}, "sm_90", "registers"),
         ({"bs": 4}, "sm_90", "the filter has 3 columns"),
         ({"bc": 0}, "sm_90", "positive integer"),

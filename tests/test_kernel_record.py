@@ -97,10 +97,10 @@ def test_shared_bytes() -> None:
 @pytest.mark.parametrize(
     ("config", "knob", "allowed"),
     [
-        (winograd_fused.Fused(), "weights", "one of async, registers"),
+        (winograd_fused.Fused(), "weights", '"async" or "registers"'),
         (winograd_fused.FusedF4(), "prefetch", "one of before, after, off"),
         (gemm.Implicit(), "inputs", "one of async16, async4, registers"),
-        (gemm.Im2col(), "inputs", "only workspace"),
+        (gemm.Im2col(), "inputs", '"workspace"'),
         (im2win.Im2win(), "copies", "one of async, registers, plain"),
     ],
 )

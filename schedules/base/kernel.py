@@ -153,7 +153,9 @@ def _hints(config: type) -> dict[str, Any]:
 
 def _alternatives(values: tuple[Any, ...]) -> str:
     """What a knob with one of these values may be, for an error's text."""
-    return f"{'one of' if len(values) > 1 else 'only'} {', '.join(map(str, values))}"
+    if len(values) < 3:
+        return " or ".join(f'"{value}"' for value in values)
+    return f"one of {', '.join(map(str, values))}"
 
 
 def config_dict(config: DataclassInstance) -> dict[str, Any]:
