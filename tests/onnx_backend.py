@@ -112,6 +112,7 @@ def _kind_of_refusal(case: Case, text: str) -> str:
     graph = case.model.graph
     names = {n.op_type for n in graph.node} | {v.name for v in (*graph.input, *graph.output)}
     named = any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) for name in names)
+    named = named or re.search(r"\w+ \(node '", text) is not None  # of a function written out
     return "refused" if named and not RAW.search(text) else "raw"
 
 

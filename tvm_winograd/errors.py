@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _SHOWN = 1000  # characters of an error of TVM's
+# what only TVM's own texts hold
+_RAW = re.compile(r"Check failed|\bR\.|\bT\.\w|tirx|relax|ScheduleError|0x[0-9a-f]{6}")
 _DUMP = "\nError in pass"  # behind it TVM prints the module, which would hide the reason
 
 
@@ -54,4 +57,6 @@ def as_build_error(doing: str) -> Iterator[None]:
         raise
     except (RuntimeError, ValueError, TypeError) as error:  # TVM's InternalError is a RuntimeError
         reason = str(error).partition(_DUMP)[0].strip()
+        if _RAW.search(reason):  # it would say nothing to a user; the cause is kept behind it
+            reason = "TVM gives an internal error; report it with the model"
         raise BuildError(f"{doing}: {reason[:_SHOWN]}") from error

@@ -23,8 +23,8 @@ def check_file(proto: Any, path: Path) -> Any:
         ModelError: a value made twice or never, an unknown version or attribute, a window that
             does not fit its weight or its pads.
     """
-    _check_opsets(proto, path.name)
     _check_domains(proto)
+    _check_opsets(proto, path.name)
     bare = [o.type.tensor_type for o in proto.graph.output if _without_shape(o)]
     for tensor in bare:
         tensor.shape.SetInParent()  # the checker wants one, and does not look at it

@@ -86,6 +86,9 @@ class _Static:
         bound = [_bound_input(i, batch) for i in graph.input if i.name not in self.constants]
         self.inputs = bound
         self.outputs = [onnx.ValueInfoProto(name=o.name) for o in graph.output]
+        for value in (*graph.input, *graph.output):
+            if not value.type.HasField("tensor_type"):
+                raise ModelError(f"{value.name!r} is no tensor; export the model without it")
         for output, given in zip(self.outputs, graph.output, strict=True):
             output.type.tensor_type.elem_type = given.type.tensor_type.elem_type
 

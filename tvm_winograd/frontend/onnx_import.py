@@ -24,6 +24,7 @@ from .onnx_ops import CONVERT, REFUSED, Node
 # attributes that change no number: hints for training, storage and accuracy
 _HARMLESS = {"tvm_custom", "seed", "stash_type", "stash_axis", "momentum", "is_test", "spatial"}
 _HARMLESS |= {"consumed_inputs", "noop_with_empty_axes", "kernel_shape"}
+_HARMLESS |= {"num_outputs"}  # of Split: so many as the node has
 
 # TVM's is another operator of that name, or no kernel can be made for what it makes
 _WRITTEN_OUT = {"Attention", "RMSNormalization"}
@@ -90,6 +91,8 @@ class Importer(ONNXGraphImporter):
             self.node, self.failed = node, None
             try:
                 super()._construct_nodes(SimpleNamespace(node=[node]))
+                if self.failed is not None:  # a node of which an empty tuple is a value
+                    raise self.failed
             except ModelError:
                 raise
             except IMPORT_ERRORS as error:
@@ -159,6 +162,12 @@ class Importer(ONNXGraphImporter):
                 raise ModelError(
                     f"{what(node)} gives {name!r} of no fixed size, which is not supported: export "
                     "the model without it"
+                )
+            if any(int(d) < 1 for d in ty.shape.values):
+                shape = [int(d) for d in ty.shape.values]
+                raise ModelError(
+                    f"{what(node)} gives {name!r} of the shape {shape}, "
+                    "without elements; enlarge the input or the padding"
                 )
             want = self.inferred.get(name)
             if want is not None and not want.fits(ty):

@@ -16,7 +16,7 @@ import numpy as np
 from tvm import relax
 
 from ..errors import ModelError
-from .arithmetic import floor_mod
+from .arithmetic import floor_mod, tiled
 from .model import same_pixels
 from .resizing import Resize
 
@@ -143,7 +143,7 @@ def _rule(node: Node, shape: list[int], sizes: list[int], factors: list[float]) 
         raise node.refuse("TVM has no antialias, which a smaller map needs")
     nearest = (mode, coordinates, rounding) == ("nearest", "asymmetric", "floor")
     pairs = list(zip(shape, factors, strict=True))
-    if coordinates != "align_corners" and not all(same_pixels(n, f, nearest) for n, f in pairs):
+    if not all(same_pixels(n, f, nearest) for n, f in pairs):
         raise node.refuse(
             f"by the factors {[round(f, 6) for f in factors]} of {shape} they give no whole sizes",
             "export the model with sizes instead",
@@ -272,7 +272,7 @@ def _tile(node: Node) -> Any:
         raise node.refuse("versions before 6 tile one axis")
     repeats = node.constant(1)
     assert repeats is not None
-    return relax.op.tile(node.inputs[0], [int(n) for n in repeats])
+    return tiled(node.emit, node.inputs[0], [int(n) for n in repeats])
 
 
 def _space_to_depth(node: Node) -> Any:
@@ -330,6 +330,58 @@ def _layer_norm(node: Node) -> Any:
     return relax.Tuple([out, mean, inverse][: len(node.proto.output)])
 
 
+def _indices(node: Node, index: int, sizes: np.ndarray) -> Any:
+    """An input of indices, counted from the front and inside `sizes`, which broadcasts to it.
+
+    Raises:
+        ModelError: a constant one lies outside.
+    """
+    known, value = node.known[index], node.inputs[index]
+    if known is not None:
+        if ((known < -sizes) | (known >= sizes)).any():
+            raise node.refuse(
+                f"its indices reach from {known.min()} to {known.max()} in dimensions of "
+                f"{sizes.ravel().tolist()}",
+                "correct the model",
+            )
+        return relax.const(np.where(known < 0, known + sizes, known).astype("int64"), "int64")
+    if node.dtype(index) != "int64":
+        value = node.emit(relax.op.astype(value, "int64"))
+    zero = relax.const(0, "int64")
+    last, count = (relax.const((sizes - n).astype("int64"), "int64") for n in (1, 0))
+    from_end = node.emit(relax.op.add(value, count))
+    value = node.emit(relax.op.where(node.emit(relax.op.less(value, zero)), from_end, value))
+    return node.emit(relax.op.minimum(node.emit(relax.op.maximum(value, zero)), last))
+
+
+def _gather(node: Node) -> Any:
+    if not all(isinstance(v, relax.Expr) and hasattr(v.ty, "shape") for v in node.inputs):
+        return None  # of a shape
+    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
+    index = _indices(node, 1, np.array(node.shape()[axis]))
+    if node.proto.op_type == "Gather":
+        return relax.op.take(node.inputs[0], index, axis)
+    return relax.op.gather_elements(node.inputs[0], index, axis)
+
+
+def _gather_nd(node: Node) -> Any:
+    batch = int(node.attrs.get("batch_dims", 0))
+    sizes = np.array(node.shape()[batch : batch + node.shape(1)[-1]])
+    return relax.op.gather_nd(node.inputs[0], _indices(node, 1, sizes), batch)
+
+
+def _scatter(node: Node) -> Any:
+    reduction = node.text("reduction", "none")
+    reduction = "update" if reduction == "none" else reduction
+    x, updates = node.inputs[0], node.inputs[2]
+    if node.proto.op_type == "ScatterND":
+        sizes = np.array(node.shape()[: node.shape(1)[-1]])
+        return relax.op.scatter_nd(x, _indices(node, 1, sizes), updates, reduction)
+    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
+    index = _indices(node, 1, np.array(node.shape()[axis]))
+    return relax.op.scatter_elements(x, index, updates, axis, reduction)
+
+
 def _top_k(node: Node) -> Any:
     raise node.refuse("no kernel can be made for a sort", "compute it from the outputs")
 
@@ -350,5 +402,8 @@ CONVERT: dict[str, Callable[[Node], Any]] = {
     "MaxPool": _pool,
     "LpNormalization": _lp_normalization,
     "TopK": _top_k,
+    **dict.fromkeys(("Gather", "GatherElements"), _gather),
+    "GatherND": _gather_nd,
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), _scatter),
     "LayerNormalization": _layer_norm,
 }

@@ -46,6 +46,8 @@ def convert_map() -> dict[str, Convert]:
         **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default"), _divide),
         "div.Tensor": _divide,
         "exp2.default": _power_of_2,
+        **dict.fromkeys(("repeat.default", "tile.default"), _repeat),
+        **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), _remainder),
     }
 
 
@@ -160,6 +162,37 @@ def _typed(value: Any, dtype: str, importer: Any) -> Any:
     if str(x.ty.dtype) == dtype:
         return x
     return importer.block_builder.emit(relax.op.astype(x, dtype))
+
+
+def _repeat(node: Any, importer: Any) -> Any:
+    from tvm import relax
+
+    from .arithmetic import tiled
+
+    x, emit, repeats = importer.env[node.args[0]], importer.block_builder.emit, list(node.args[1])
+    shape = [int(dim) for dim in x.ty.shape.values]
+    longer = max(len(shape), len(repeats))
+    repeats = [1] * (longer - len(repeats)) + repeats
+    if longer > len(shape):
+        x = emit(relax.op.reshape(x, [1] * (longer - len(shape)) + shape))
+    return tiled(emit, x, repeats)
+
+
+def _remainder(node: Any, importer: Any) -> Any:
+    """The sign of the divisor."""
+    from .arithmetic import floor_mod
+
+    noted = node.meta["val"].dtype
+    if not noted.is_floating_point:
+        return importer._binary_op(_relax().op.floor_mod, None)(node)
+    a, b = (_typed(arg, str(importer._convert_data_type(noted)), importer) for arg in node.args[:2])
+    return floor_mod(importer.block_builder.emit, a, b)
+
+
+def _relax() -> Any:
+    from tvm import relax
+
+    return relax
 
 
 def _power_of_2(node: Any, importer: Any) -> Any:

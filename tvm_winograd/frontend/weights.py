@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..truth.evaluate import evaluate
 Shapes = Mapping[str, tuple[int, ...]]
 _IGNORED = ".num_batches_tracked"  # torch's counter of training steps
 _LISTED = 8  # names per kind in an error
+_HEADER = 65_536  # bytes, more than any of a .npy file
 
 
 def load_weights(path: Path, shapes: Shapes) -> dict[str, np.ndarray]:
@@ -23,7 +25,7 @@ def load_weights(path: Path, shapes: Shapes) -> dict[str, np.ndarray]:
     Raises:
         ModelError: an unreadable file; missing, unexpected or misshapen arrays, all listed.
     """
-    arrays = {n: a for n, a in _read(path).items() if not n.endswith(_IGNORED)}
+    arrays = {n: a for n, a in _read(path, shapes).items() if not n.endswith(_IGNORED)}
     problems = [
         _listed("missing", [n for n in shapes if n not in arrays]),
         _listed("unexpected", [n for n in arrays if n not in shapes]),
@@ -142,13 +144,13 @@ def _round_bits(values: np.ndarray, scale: np.ndarray, bits: int = 10) -> np.nda
     return np.round(values / step) * step
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read(path: Path, shapes: Shapes) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise ModelError(f"weights file {path} does not exist")
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     if path.suffix == ".npz":
-        return _read_npz(path)
+        return _read_npz(path, shapes)
     raise ModelError(f"weights file {path.name}: supported are .safetensors and .npz")
 
 
@@ -162,15 +164,39 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
         raise ModelError(f"{path.name} is not a readable .safetensors file: {error}") from error
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
+def _read_npz(path: Path, shapes: Shapes) -> dict[str, np.ndarray]:
+    """Every array of the archive. None is unpacked that is larger than the model's of its name: a
+    few kilobytes of zip may hold gigabytes of zeros.
+
+    Raises:
+        ModelError: no archive of arrays, or such an array.
+    """
     try:
         archive = np.load(path, allow_pickle=False)
-        arrays = dict(archive) if isinstance(archive, np.lib.npyio.NpzFile) else {}
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ModelError(f"{path.name} is not a .npz file of arrays; write it with numpy.savez")
+        with archive:
+            _check_sizes(path, zipfile.ZipFile(path).infolist(), shapes)
+            arrays = dict(archive)
+    except ModelError:
+        raise
     except Exception as error:  # of a damaged header numpy raises nearly anything
         raise ModelError(f"{path.name} is not a readable .npz file: {error}") from error
     if not arrays or not all(isinstance(a, np.ndarray) for a in arrays.values()):
         raise ModelError(f"{path.name} is not a .npz file of arrays; write it with numpy.savez")
     return arrays
+
+
+def _check_sizes(path: Path, members: Sequence[Any], shapes: Shapes) -> None:
+    for member in members:
+        name = member.filename.removesuffix(".npy")
+        most = _HEADER + 8 * math.prod(shapes.get(name, ()))
+        if member.file_size > most:
+            known = f"the model's {name!r} takes {most}" if name in shapes else "it has no such one"
+            raise ModelError(
+                f"{path.name} does not fit the model: {name!r} holds {member.file_size} bytes, "
+                f"{known}"
+            )
 
 
 def _listed(kind: str, names: list[str]) -> str:

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm_winograd.schedules.rest import default_cpu, default_cuda
 
 from ..choose.select import Choice
-from ..errors import BuildError
+from ..errors import BuildError, UnsupportedError
 from ..gpu import Cpu, Hardware, make_target
 from ..shapes import ConvSpec
 from .lower_convs import Layer
@@ -59,9 +59,13 @@ def schedule_function(
         return sch.mod["main"], _entry(choice.kernel.name, choice.source, choice.reason)
     reason = choice.reason if choice else "no convolution: not ours"
     if isinstance(hardware, Cpu):
+        if not _has_blocks(func):  # loops that TVM writes out itself, such as a scatter's
+            return func, _entry("sequential", "default", reason)
         sch = s_tir.Schedule(func)
         default_cpu.schedule(sch, hardware)
         return sch.mod["main"], _entry("default-cpu", "default", reason)
+    if not _has_blocks(func):
+        raise UnsupportedError(f"{_name(func)} has sequential loops only: no kernel for a GPU")
     if choice is None and (found := default_cuda.schedule(func, hardware)) is not None:
         return found[1], _entry(found[0], "default", reason)
     rule, done = dlight_schedule(func)
@@ -93,7 +97,20 @@ def dlight_schedule(func: tirx.PrimFunc) -> tuple[str, tirx.PrimFunc]:
             sch = space[0] if isinstance(space, list) else space
             if _sums_across_threads_lower(sch.mod):
                 return type(rule).__name__, sch.mod["main"]
-    raise BuildError(f"no dlight rule can schedule {func.script()}")
+    raise BuildError(f"no rule of TVM's can schedule {_name(func)} for a GPU")
+
+
+def _name(func: tirx.PrimFunc) -> str:
+    return str((func.attrs or {}).get("global_symbol") or "a function")
+
+
+def _has_blocks(func: tirx.PrimFunc) -> bool:
+    """Whether there is a loop nest to schedule, below a root block."""
+    try:
+        s_tir.Schedule(func).get_sblock("root")
+    except s_tir.ScheduleError:
+        return False
+    return True
 
 
 def _sums_across_threads_lower(mod: tvm.IRModule) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ COLUMNS = (
 )  # fmt: skip
 ORIGINS = ("measured", "transferred")
 MOCK = "mock"  # the GPU of made-up times
+# What a row is for becomes a folder and a file: it must be a name, and no path.
+ARCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_LONGEST_NAME = 120  # of a GPU, characters
 # A config tuned for another batch is taken when the batches differ by at most this factor: blocks
 # that fill a GPU at batch 128 leave most of it idle at batch 1 (19 instead of 7 us, H200).
 NEAREST = 4
@@ -69,6 +73,28 @@ class Row:
         return self.error is not None and limit is not None and not self.error <= limit
 
 
+class Rows(list[Row]):
+    """Rows with an index, made once: a table of 100,000 rows is not searched for every layer."""
+
+    @cached_property
+    def by_layer(self) -> dict[str, list[Row]]:
+        """The rows of each layer: a convolution whose batch is left out."""
+        found: dict[str, list[Row]] = {}
+        for row in self:
+            found.setdefault(_layer(row.spec), []).append(row)
+        return found
+
+
+def _layer(key: str) -> str:
+    """A ConvSpec's key without its batch, which stands first."""
+    return key.lstrip("n").lstrip("0123456789")
+
+
+def _of_layer(rows: Iterable[Row], spec: ConvSpec) -> Iterable[Row]:
+    """Those that may be of this layer with any batch."""
+    return rows.by_layer.get(_layer(spec.key()), []) if isinstance(rows, Rows) else rows
+
+
 def shipped_folder() -> Path:
     """The tables that come with the package."""
     from importlib.util import find_spec
@@ -88,9 +114,9 @@ def read_folder(folder: Path, arch: str | None = None) -> tuple[list[Row], list[
     return read_tables(tables(folder, arch))
 
 
-def read_places(folders: Iterable[Path], arch: str) -> tuple[list[Row], list[str]]:
+def read_places(folders: Iterable[Path], arch: str) -> tuple[Rows, list[str]]:
     """(rows, complaints) of several folders, the first to be preferred."""
-    rows: list[Row] = []
+    rows = Rows()
     complaints: list[str] = []
     for place, folder in enumerate(folders):
         got, bad = read_folder(folder, arch)
@@ -101,7 +127,7 @@ def read_places(folders: Iterable[Path], arch: str) -> tuple[list[Row], list[str
 
 def read_tables(paths: Iterable[Path]) -> tuple[list[Row], list[str]]:
     """(rows, complaints) of several tables."""
-    rows: list[Row] = []
+    rows = Rows()
     complaints: list[str] = []
     for path in paths:
         got, bad = read_table(path)
@@ -129,8 +155,8 @@ def read_table(path: Path) -> tuple[list[Row], list[str]]:
             continue
         try:
             rows.append(_row(header, _cells(line), f"{path.name}:{number}"))
-        except (csv.Error, ValueError) as error:
-            complaints.append(f"{path}:{number}: line left out: {error}")
+        except (csv.Error, ValueError, RecursionError, OverflowError) as error:
+            complaints.append(f"{path}:{number}: line left out: {str(error)[:200]}")
     return rows, complaints
 
 
@@ -149,8 +175,8 @@ def lookup(
             float32 accuracy.
     """
     may = precision.allowed("float32", spec.dtype) if maths is None else maths
-    here = spec.key(), epilogue.key()
-    found = [r for r in rows if (r.spec, r.epilogue) == here and r.math in may]
+    wanted = spec.key(), epilogue.key()
+    found = [r for r in _of_layer(rows, spec) if (r.spec, r.epilogue) == wanted and r.math in may]
     return sorted(found, key=lambda row: _preference(row, gpu_name))
 
 
@@ -164,7 +190,7 @@ def lookup_nearest(
     """Rows for the same layer with another batch or epilogue, nearest first; `maths` as above."""
     may = precision.allowed("float32", spec.dtype) if maths is None else maths
     near: list[tuple[Any, ...]] = []
-    for row in rows:
+    for row in _of_layer(rows, spec):
         if row.math not in may:
             continue
         other = spec_of(row.spec)
@@ -196,6 +222,10 @@ def _row(header: list[str], cells: list[str], where: str) -> Row:
     record = dict(zip(header, cells, strict=True))
     if empty := [name for name in REQUIRED if not record[name]]:
         raise ValueError(f"no {', '.join(empty)}")
+    if not ARCH.fullmatch(record["arch"]):
+        raise ValueError(f"arch={record['arch'][:80]!r}: letters, digits, _ and - are needed")
+    if len(record["gpu"]) > _LONGEST_NAME or not record["gpu"].isprintable():
+        raise ValueError(f"gpu={record['gpu'][:80]!r}: up to {_LONGEST_NAME} characters are needed")
     spec_of(record["spec"])
     Epilogue.from_key(record["epilogue"])
     known = {name: record[name] for name in COLUMNS if name in record}
@@ -203,7 +233,7 @@ def _row(header: list[str], cells: list[str], where: str) -> Row:
         "config": _config(known.pop("config")),
         "us": _microseconds(known.pop("us")),
         "error": _error(known.pop("error", "")),
-        "trials": int(known.pop("trials", "") or 0),
+        "trials": _count(known.pop("trials", "")),
     }
     origin = known.pop("origin", "") or "measured"
     if origin not in ORIGINS:
@@ -215,7 +245,10 @@ def _row(header: list[str], cells: list[str], where: str) -> Row:
 def _config(text: str) -> dict[str, Any]:
     config = json.loads(text)
     if not isinstance(config, dict):
-        raise ValueError(f"config is no JSON object: {text!r}")
+        raise ValueError(f"config is no JSON object: {text[:80]!r}")
+    for name, value in config.items():
+        if not isinstance(value, str | int | float | bool | None):
+            raise ValueError(f"config: {name} is a {type(value).__name__}, not a number or a text")
     return config
 
 
@@ -227,4 +260,12 @@ def _microseconds(text: str) -> float:
 
 
 def _error(text: str) -> float | None:
+    if text and float(text) < 0:
+        raise ValueError(f"error={text}: a number that is not negative is needed")
     return float(text) if text else None
+
+
+def _count(text: str) -> int:
+    if text and not re.fullmatch(r"\d{1,15}", text.strip()):
+        raise ValueError(f"trials={text[:40]!r}: a number is needed")
+    return int(text or 0)

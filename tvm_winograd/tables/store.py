@@ -20,15 +20,21 @@ from ..errors import LogError
 from . import lookup as logs
 from .lookup import COLUMNS, Row
 
+_LONGEST_FILE = 120  # characters of a name
 _LOCK_SECONDS = 60.0  # a write takes milliseconds
 
 
 def slug(gpu: str) -> str:
     """A file name for a GPU: "NVIDIA H200" -> "nvidia-h200"."""
-    return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-") or "unknown"
+    return re.sub(r"[^a-z0-9]+", "-", gpu.lower()).strip("-")[:_LONGEST_FILE] or "unknown"
 
 
 def table_path(folder: Path, arch: str, gpu: str) -> Path:
+    """Raises:
+    LogError: `arch` is no name of a folder.
+    """
+    if not logs.ARCH.fullmatch(arch):
+        raise LogError(f"arch={arch[:80]!r}: letters, digits, _ and - are needed")
     return folder / arch / f"{slug(gpu)}.csv"
 
 
@@ -63,6 +69,8 @@ def merge(folder: Path, rows: Iterable[Row]) -> list[str]:
 
 def update(path: Path, change: Callable[[list[Row]], list[Row]]) -> list[str]:
     """Replace a table by `change(its rows)`; returns complaints about unreadable lines.
+
+    The lock is held meanwhile: `change` must not take long.
 
     Raises:
         LogError: it cannot be locked or written; it is as it was.

@@ -7,6 +7,7 @@ alone: after a change of the kernel, or of TVM, it is measured again.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
@@ -18,6 +19,8 @@ from tvm_winograd.schedules.base.kernel import config_dict
 from ..errors import LogError
 from ..shapes import ConvSpec, Epilogue
 from ..tables.store import locked, slug
+
+_KINDS = {"us": (int, float, type(None)), "error": (int, float, type(None))}  # else text
 
 
 @dataclass(frozen=True)
@@ -60,8 +63,8 @@ def read(path: Path) -> tuple[dict[tuple[str, ...], Trial], list[str]]:
             continue
         try:
             one = _trial(json.loads(line))
-        except ValueError as error:
-            complaints.append(f"{path}:{number}: line left out: {error}")
+        except (ValueError, RecursionError) as error:
+            complaints.append(f"{path}:{number}: line left out: {str(error)[:200]}")
             continue
         found[one.key] = one
     return found, complaints
@@ -101,4 +104,12 @@ def _trial(record: Any) -> Trial:
         raise ValueError("no JSON object")
     if missing := {"spec", "epilogue", "kernel", "config", "program", "status"} - set(record):
         raise ValueError(f"no {', '.join(sorted(missing))}")
+    for name in names & set(record):
+        value, kinds = record[name], _KINDS.get(name, (str,))
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise ValueError(f"{name} is a {type(value).__name__}")
+    if record["status"] == "ok" and not 0 < (record.get("us") or 0) < math.inf:
+        raise ValueError(f"us={record.get('us')}: a positive number is needed")
+    ConvSpec.from_key(record["spec"])
+    Epilogue.from_key(record["epilogue"])
     return Trial(**{k: v for k, v in record.items() if k in names})
