@@ -1,0 +1,59 @@
+"""The knobs of the tensor-core kernels: sizes of a block, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+STEP = 32  # products of a step: a row of 128 bytes in shared memory
+ROW_BYTES = 128
+THREADS = 384  # of a block: a producer warpgroup and two consumers
+SUM_THREADS = 256  # of a block of the kernel that sums shares: as the consumers
+TILES = ((128, 128), (256, 64), (128, 64))  # (rows, filters): what a consumer's registers hold
+_ALIGNMENT = 1024  # bytes: a stage begins at a multiple, TVM's shared memory need not
+_BARRIER = 8  # bytes
+_WINDOW = 16  # bytes: where a row's window begins
+
+
+@dataclass(frozen=True)
+class TensorCore:
+    """Sizes of a block, and how data moves. The defaults suit a long reduction."""
+
+    rows: int = 128  # output pixels of a tile
+    filters: int = 128  # of a tile
+    promote: int = 2  # steps of 32 products, after which sums leave the tensor core
+    stages: int = 6  # of shared memory, a step each
+    # How a step of the input is copied: 4 neighbouring channels, or one, at a time
+    gather: Literal["vectors", "words"] = "vectors"
+    # The consumers take turns to start their products, so that one splits while the other multiplies
+    ordered: bool = True
+    blocks: int = 132  # of a full grid, one an SM; each takes tiles in turn
+    # Blocks that divide the steps of the last tiles, those that fill no wave, among them; 0: none
+    shares: int = 0
+
+    @property
+    def vector(self) -> int:
+        """Channels of a copy."""
+        return 4 if self.gather == "vectors" else 1
+
+    @property
+    def stage_bytes(self) -> int:
+        return (self.rows + self.filters) * ROW_BYTES
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block: the stages, two tables of windows, two barriers a stage."""
+        stages = self.stages * (self.stage_bytes + 2 * _BARRIER)
+        return _ALIGNMENT + stages + 2 * self.rows * _WINDOW
+
+    @property
+    def pieces(self) -> int:
+        """Blocks of the kernel that sums shares, for one tile: 128 rows x 16 filters each."""
+        return self.rows // 128 * self.filters // 16
+
+    @property
+    def cuda(self) -> str:
+        """The C++ type of these knobs in wgmma.cuh."""
+        values = (self.rows, self.filters, self.promote, self.stages, self.vector)
+        ordered = str(self.ordered).lower()
+        return f"tensor_core::Config<{', '.join(map(str, values))}, {ordered}>"

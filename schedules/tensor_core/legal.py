@@ -1,0 +1,93 @@
+"""Whether a config can run a convolution on a GPU, and why not."""
+
+from __future__ import annotations
+
+from tvm_winograd.gpu import Gpu, Hardware
+from tvm_winograd.shapes import ConvSpec, Epilogue
+from tvm_winograd.te import common
+
+from . import sizes
+from .config import TILES, TensorCore
+
+SM90 = 90  # compute capability times 10: wgmma exists there and nowhere else
+LEAST_GROUP = 32  # channels and filters of a group: a step and half of a tile's filters
+_MOST_REACH = 1 << 29  # pixels that a window may lie outside of the map: indices stay 32-bit
+
+
+def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
+    """None, or why the kernel cannot compute `spec` on `hw`."""
+    if not isinstance(hw, Gpu):
+        return f"a CUDA kernel, got a {hw.kind} target"
+    if hw.cc != SM90:
+        return f"wgmma exists on sm_90 only, got {hw.arch}"
+    if spec.dtype != "float32":
+        return f"it splits float32 into two fp16, got {spec.dtype}"
+    if spec.layout != "NHWC":
+        return f"a step is 32 neighbouring channels: NHWC, got {spec.layout}"
+    least = min(spec.k, spec.c) // spec.groups
+    if spec.groups > 1 and least < LEAST_GROUP:
+        return (
+            f"a group of {least} filters or channels leaves most of a tile empty; "
+            f"{LEAST_GROUP} are needed"
+        )
+    return common.too_large(spec)
+
+
+def illegal(config: TensorCore, spec: ConvSpec, hw: Hardware) -> str | None:
+    """None, or why `config` cannot run `spec` on `hw`."""
+    if reason := supports(spec, Epilogue(), hw):
+        return reason
+    assert isinstance(hw, Gpu)
+    if reason := _malformed(config) or _bad_gather(config, spec) or _bad_shares(config, spec):
+        return reason
+    if config.shared_bytes > hw.shared_per_block:
+        return f"{config.shared_bytes} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
+    return _too_large(config, spec)
+
+
+def _malformed(config: TensorCore) -> str | None:
+    """None, or why the numbers of `config` do not fit each other, whatever it computes."""
+    if (config.rows, config.filters) not in TILES:
+        known = ", ".join(f"{rows}x{filters}" for rows, filters in TILES)
+        return f"a tile of {config.rows}x{config.filters}: there are {known} (pixels x filters)"
+    if config.promote not in (1, 2):
+        return f"promote={config.promote}: 1 or 2 steps; later, truncated sums err too much"
+    if config.stages < 2:
+        return f"stages={config.stages}: 2 or more, to copy one while another is multiplied"
+    if config.blocks < 1 or not 0 <= config.shares <= config.blocks:
+        return f"blocks={config.blocks}, shares={config.shares}: 0 <= shares <= blocks"
+    return None
+
+
+def _bad_gather(config: TensorCore, spec: ConvSpec) -> str | None:
+    """None, or why the input cannot be copied like that."""
+    if config.gather not in ("vectors", "words"):
+        return f'gather={config.gather!r}: "vectors" or "words"'
+    channels = spec.c // spec.groups
+    if config.gather == "vectors" and channels % 4:
+        return f'gather="vectors" needs a multiple of 4 channels a group, got {channels}'
+    return None
+
+
+def _bad_shares(config: TensorCore, spec: ConvSpec) -> str | None:
+    """None, or why the last tiles' steps cannot be divided into that many shares."""
+    if not config.shares:
+        return None
+    shared = sizes.shared_tiles(spec, config)
+    if not shared:
+        return f"shares={config.shares}: the tiles are whole waves of {config.blocks}"
+    if shared * sizes.steps(spec) < config.shares:
+        return f"shares={config.shares} of {shared * sizes.steps(spec)} steps leave some empty"
+    return None
+
+
+def _too_large(config: TensorCore, spec: ConvSpec) -> str | None:
+    """None, or what 32-bit numbers do not reach."""
+    if sum(sizes.weight_words(spec, config)) >= 2**31:
+        return "the packed weights have 2^31 words or more"
+    if sizes.tiles(spec, config) * max(sizes.steps(spec), config.pieces) >= 2**31:
+        return "2^31 steps or more; they are counted in 32 bits"
+    reach = max(spec.r, spec.s) * spec.dilation + max(spec.padding) + max(spec.h, spec.w)
+    if reach >= _MOST_REACH:
+        return f"windows reach {reach} pixels, {_MOST_REACH} is the limit of their indices"
+    return None

@@ -1,0 +1,104 @@
+"""How a convolution's products and tiles are counted, for the kernel, its packing and estimates."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+
+from tvm_winograd.shapes import ConvSpec
+from tvm_winograd.te.common import ceil_div
+
+from .config import STEP, TensorCore
+
+_PEAK_BLOCK = 16384  # elements of an image that a block of the peaks' kernel reads, at least
+_MOST_PEAKS = 64  # blocks an image
+
+
+@dataclass(frozen=True)
+class Conv:
+    """The fields of `Conv` in wgmma.cuh, in its order."""
+
+    images: int
+    height: int
+    width: int
+    channels: int
+    out_height: int
+    out_width: int
+    filters: int
+    taps_h: int
+    taps_w: int
+    stride_h: int
+    stride_w: int
+    pad_h: int
+    pad_w: int
+    dilation_h: int
+    dilation_w: int
+    groups: int
+    peaks: int
+    whole: int
+    shares: int
+
+    def values(self) -> tuple[int, ...]:
+        """All fields, as arguments of a call."""
+        return astuple(self)
+
+
+def conv_of(spec: ConvSpec, config: TensorCore, peaks: int) -> Conv:
+    """The kernel's argument for `spec`; `peaks` values hold max|x| of an image."""
+    top, left, _, _ = spec.padding
+    return Conv(
+        *(spec.n, spec.h, spec.w, spec.c, spec.oh, spec.ow, spec.k),
+        *(spec.r, spec.s, spec.stride, spec.stride, top, left, spec.dilation, spec.dilation),
+        *(spec.groups, peaks, whole_tiles(spec, config), config.shares),
+    )
+
+
+def products(spec: ConvSpec) -> int:
+    """Products of one output."""
+    return spec.r * spec.s * (spec.c // spec.groups)
+
+
+def steps(spec: ConvSpec) -> int:
+    """Steps of a tile; the last may be partly padding."""
+    return ceil_div(products(spec), STEP)
+
+
+def columns(spec: ConvSpec, config: TensorCore) -> int:
+    """Tiles side by side: those of each group's filters."""
+    return spec.groups * ceil_div(spec.k // spec.groups, config.filters)
+
+
+def tiles(spec: ConvSpec, config: TensorCore) -> int:
+    """Tiles of the output."""
+    return ceil_div(spec.n * spec.oh * spec.ow, config.rows) * columns(spec, config)
+
+
+def whole_tiles(spec: ConvSpec, config: TensorCore) -> int:
+    """Tiles that one block computes alone: all, or whole waves of them."""
+    count = tiles(spec, config)
+    return count - count % config.blocks if config.shares else count
+
+
+def shared_tiles(spec: ConvSpec, config: TensorCore) -> int:
+    """Tiles whose steps several blocks share."""
+    return tiles(spec, config) - whole_tiles(spec, config)
+
+
+def grid(spec: ConvSpec, config: TensorCore) -> int:
+    """Blocks of the launch."""
+    return max(min(config.blocks, whole_tiles(spec, config)), config.shares)
+
+
+def parts_words(spec: ConvSpec, config: TensorCore) -> int:
+    """Words of the workspace of sums: the first and the last part of each share."""
+    return 2 * config.shares * config.rows * config.filters
+
+
+def peak_blocks(spec: ConvSpec) -> int:
+    """Blocks of an image that each find the largest |x| of a part of it."""
+    return min(_MOST_PEAKS, ceil_div(spec.h * spec.w * spec.c, _PEAK_BLOCK))
+
+
+def weight_words(spec: ConvSpec, config: TensorCore) -> tuple[int, int]:
+    """(words of the blocks of B, words of the scales behind them) of the packed weights."""
+    wide = columns(spec, config)
+    return wide * steps(spec) * config.filters * STEP, wide * config.filters

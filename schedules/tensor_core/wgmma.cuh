@@ -1,0 +1,633 @@
+// Convolution as a matrix product on the tensor cores of sm_90, with the accuracy of float32.
+//
+//   y[m][k] = sum over q of x[pixel(m, tap(q))][channel(q)] * w[k][q]        NHWC, float32
+//
+// m counts output pixels over (n, oh, ow), q products over (r, s, c), 32 a step. Each float32 is
+// split into two fp16, high and low, behind a power of two that lifts the largest of an image (of a
+// filter) to 2^13 .. 2^14; low * high, high * low and high * high are summed by wgmma. Tensor cores
+// add with truncation: the sums leave them every kPromote steps and are added in float32.
+//
+//   a block          a producer warpgroup, two consumer warpgroups; lives for all its tiles
+//   a stage          A (kRows, 32) float32 and B (kFilters, 32) fp16 high | low, both in rows of
+//                    128 bytes whose 16-byte pieces are permuted by row % 8 (wgmma's swizzle)
+//   A                cp.async, 16 or 4 bytes each, zeros outside the map; split in registers
+//   B                one bulk copy of what pack.py laid out
+//
+// Three permutations cost nothing, since the weights are packed at compile time:
+//   products   position 8 b + 2 t + e of 16 in B is product 4 t + 2 b + e: a thread's 16 bytes of A
+//              are the four elements of its fragment
+//   pixels     fragment row g of 8 is row g / 2 + 4 (g % 2) of A: 16-byte loads meet no bank twice
+//   filters    column 8 b + 2 t + e of 16 in B is filter 4 t + 2 b + e: a thread ends with four
+//              neighbours, and stores 16 bytes from its registers
+
+namespace tensor_core {
+
+constexpr int kStep = 32;         // products
+constexpr int kRowBytes = 128;    // of 32 float32, or of 32 fp16 high and 32 low
+constexpr int kWarpgroup = 128;   // threads
+constexpr int kThreads = 3 * kWarpgroup;
+constexpr int kConsumers = 1;     // named barriers: kConsumers and the next, kProducers
+constexpr int kProducers = 3;
+constexpr int kOutside = -(1 << 30);  // a row of the map that no tap brings back inside
+
+// The knobs of a kernel; schedules/tensor_core/config.py says what they are.
+template <int kRows_, int kFilters_, int kPromote_, int kStages_, int kVector_, bool kOrdered_>
+struct Config {
+  static constexpr int kRows = kRows_, kFilters = kFilters_, kPromote = kPromote_;
+  static constexpr int kStages = kStages_, kVector = kVector_;
+  static constexpr bool kOrdered = kOrdered_;
+  static constexpr int kTiles = kRows / 128;        // of 64 rows that a consumer multiplies
+  static constexpr int kSums = kFilters / 2;        // of a thread and tile of 64 rows
+  static constexpr int kGroups = kFilters / 16;     // of filters, eight sums each
+  static constexpr int kA = kRows * kRowBytes, kB = kFilters * kRowBytes;
+  static constexpr int kTable = kRows * 16;         // bytes: where a tile's rows begin
+  static constexpr int kBarriers = kStages * (kA + kB) + 2 * kTable;
+  static constexpr int kShared = 1024 + kBarriers + 16 * kStages;  // 1024: to align the rest
+};
+
+// A convolution in elements, and the work's division; sizes.py lists the same fields.
+struct Conv {
+  int images, height, width, channels, out_height, out_width, filters;
+  int taps_h, taps_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups;
+  int peaks;   // values of `peaks` an image: the largest counts
+  int whole;   // tiles that one block computes alone
+  int shares;  // blocks that divide the steps of the other tiles among them
+
+  DEVICE int group_channels() const { return channels / groups; }
+  DEVICE int group_filters() const { return filters / groups; }
+  DEVICE int rows() const { return images * out_height * out_width; }
+  DEVICE int image_of(int row) const { return min(row, rows() - 1) / (out_height * out_width); }
+  DEVICE int steps() const { return (taps_h * taps_w * group_channels() + kStep - 1) / kStep; }
+  template <class C> DEVICE int filter_tiles() const {
+    return (group_filters() + C::kFilters - 1) / C::kFilters;
+  }
+  template <class C> DEVICE int columns() const { return groups * filter_tiles<C>(); }
+  template <class C> DEVICE int tiles() const {
+    return (rows() + C::kRows - 1) / C::kRows * columns<C>();
+  }
+  // The first step of a share, counted over all tiles that are shared.
+  DEVICE int share_begin(int share, int total) const {
+    return (int)((long long)share * total / shares);
+  }
+};
+
+// What a kernel reads and writes; `bias`, `residual`, `peaks_out` may be null.
+struct Arrays {
+  const float* x;
+  const unsigned* a;  // blocks of B, then a float32 per filter that undoes its scale
+  const float* bias;
+  const float* residual;
+  const unsigned* peaks;
+  float* parts;  // sums of shares of a tile
+  float* y;
+  unsigned* peaks_out;
+};
+
+struct Identity {
+  static DEVICE float apply(float v) { return v; }
+};
+struct Relu {
+  static DEVICE float apply(float v) { return v < 0.f ? 0.f : v; }  // NaN stays NaN
+};
+struct Relu6 {
+  static DEVICE float apply(float v) { return v < 0.f ? 0.f : v > 6.f ? 6.f : v; }
+};
+
+// ---- The scale ----
+
+// The largest |v| of an image as the bits of a float32, infinities and NaN left out: doubled and
+// shifted up, finite magnitudes keep their order and the others wrap to less than any of them.
+constexpr unsigned kFinite = 0x01000000u;
+DEVICE unsigned rank_of(unsigned bits) { return bits * 2 + kFinite; }
+DEVICE unsigned magnitude_of(unsigned rank) { return rank < kFinite ? 0 : (rank - kFinite) / 2; }
+
+// A power of two that lifts `peak` to 2^13 .. 2^14, as far as float32 has one, and its inverse.
+DEVICE int exponent_of(unsigned peak) { return max((int)(peak >> 23), 14); }
+DEVICE float scale_of(unsigned peak) { return as_float((267 - exponent_of(peak)) << 23); }
+DEVICE float unscale_of(unsigned peak) { return as_float((exponent_of(peak) - 13) << 23); }
+
+// The part of an image whose largest |x| a block finds; `warps` is 8 words of shared memory.
+DEVICE void image_peaks(const float* x, unsigned* peaks, unsigned* warps, int image_size,
+                        int parts) {
+  const int part = block_index() % parts, vectors = image_size % 4 == 0 ? image_size / 4 : 0;
+  const float* image = x + (size_t)(block_index() / parts) * image_size;
+  unsigned rank = 0;
+#pragma unroll 4
+  for (int i = part * 256 + thread_index(); i < vectors; i += parts * 256) {
+    const float4 v = load_constant4(image + 4 * i);
+    rank = max(rank, max(max(rank_of(as_bits(v.x)), rank_of(as_bits(v.y))),
+                         max(rank_of(as_bits(v.z)), rank_of(as_bits(v.w)))));
+  }
+#pragma unroll 4
+  for (int i = 4 * vectors + part * 256 + thread_index(); i < image_size; i += parts * 256)
+    rank = max(rank, rank_of(as_bits(load_constant(image + i))));
+  rank = max_of_lanes(0xffffffffu, rank);
+  if (thread_index() % 32 == 0) warps[thread_index() / 32] = rank;
+  block_barrier();
+  if (thread_index() != 0) return;
+  for (int i = 0; i < 8; ++i) rank = max(rank, warps[i]);
+  store_global(peaks + block_index(), magnitude_of(rank));
+}
+
+// ---- The work of a block ----
+
+// A block's tiles: whole ones, blocks taking turns, then its share of the steps of the others.
+template <class C> struct Work {
+  const Conv& conv;
+  const int steps, total, begin, end;  // total, begin, end: of shared steps
+  int next_whole, at;
+  int tile, first, last;  // what is to be done: steps first .. last - 1 of a tile
+  int slot;               // of `parts`, where it is not the whole tile
+
+  DEVICE explicit Work(const Conv& p)
+      : conv(p),
+        steps(p.steps()),
+        total((p.tiles<C>() - p.whole) * steps),
+        begin(block_index() < p.shares ? p.share_begin(block_index(), total) : 0),
+        end(block_index() < p.shares ? p.share_begin(block_index() + 1, total) : 0),
+        next_whole(block_index()),
+        at(begin) {}
+
+  DEVICE bool next() {
+    if (next_whole < conv.whole) {
+      tile = next_whole, first = 0, last = steps;
+      next_whole += block_count();
+      return true;
+    }
+    if (at >= end) return false;
+    tile = conv.whole + at / steps, first = at % steps, last = min(steps, first + end - at);
+    slot = 2 * block_index() + (at == begin ? 0 : 1);
+    at += last - first;
+    return true;
+  }
+  DEVICE bool whole() const { return last - first == steps; }
+};
+
+// Stages in turn, and the parity of their barriers.
+template <class C> struct Ring {
+  int stage = 0, phase = 0;
+  DEVICE void advance() {
+    if (++stage == C::kStages) stage = 0, phase ^= 1;
+  }
+};
+
+template <class C> DEVICE unsigned stage_at(unsigned base, int stage) {
+  return base + stage * (C::kA + C::kB);
+}
+template <class C> DEVICE unsigned full(unsigned base, int stage) {
+  return base + C::kBarriers + 8 * stage;
+}
+template <class C> DEVICE unsigned empty(unsigned base, int stage) {
+  return full<C>(base, stage) + 8 * C::kStages;
+}
+DEVICE unsigned swizzled(int row, int piece) {
+  return row * kRowBytes + ((piece ^ (row & 7)) << 4);
+}
+
+// ---- The producer ----
+
+// The product that a thread copies: its tap and channel.
+struct Tap {
+  int r, s, c;
+  DEVICE Tap(const Conv& p, int product) {
+    const int channels = p.group_channels(), tap = product / channels;
+    r = tap / p.taps_w, s = tap % p.taps_w, c = product % channels;
+  }
+  DEVICE void advance(const Conv& p) {
+    for (c += kStep; c >= p.group_channels(); c -= p.group_channels())
+      if (++s == p.taps_w) s = 0, ++r;
+  }
+};
+
+// Where the window of a row of A begins: its offset in x and its place on the map.
+DEVICE int4 window_of(const Conv& p, int row) {
+  const int area = p.out_height * p.out_width, pixel = row % area;
+  const int y = pixel / p.out_width * p.stride_h - p.pad_h;
+  const int x = pixel % p.out_width * p.stride_w - p.pad_w;
+  if (row >= p.rows()) return make_int4(0, kOutside, 0, 0);
+  return make_int4(((row / area * p.height + y) * p.width + x) * p.channels, y, x, 0);
+}
+
+// A step of A: each thread copies one product, or four neighbours, of several rows.
+template <class C>
+DEVICE void gather(const Conv& p, const float* x, const Tap& tap, unsigned table, unsigned to) {
+  constexpr int kColumns = kStep / C::kVector, kTurn = kWarpgroup / kColumns;
+  const int product = thread_index() % kColumns * C::kVector;
+  const int dy = tap.r * p.dilation_h, dx = tap.s * p.dilation_w;
+  const int offset = (dy * p.width + dx) * p.channels + tap.c;
+#pragma unroll 4
+  for (int row = thread_index() / kColumns; row < C::kRows; row += kTurn) {
+    const int4 window = load_shared_int(table + 16 * row);
+    const bool valid = tap.r < p.taps_h && (unsigned)(window.y + dy) < (unsigned)p.height &&
+                       (unsigned)(window.z + dx) < (unsigned)p.width;
+    const float* from = x + (valid ? window.x + offset : 0);
+    const unsigned place = to + swizzled(row, product / 4) + product % 4 * 4;
+    if constexpr (C::kVector == 4) copy16(place, from, valid);
+    else copy4(place, from, valid);
+  }
+}
+
+template <class C> DEVICE void produce(const Conv& p, const Arrays& arrays, unsigned base) {
+  constexpr int kColumns = kStep / C::kVector;
+  Ring<C> ring;
+  unsigned table = base + C::kStages * (C::kA + C::kB), other = table + C::kTable;
+  for (Work<C> work(p); work.next();) {
+    const int column = work.tile % p.columns<C>(), first_row = work.tile / p.columns<C>() * C::kRows;
+    for (int i = thread_index(); i < C::kRows; i += kWarpgroup)
+      store_shared_int(table + 16 * i, window_of(p, first_row + i));
+    named_barrier(kProducers, kWarpgroup);
+    const float* x = arrays.x + column / p.filter_tiles<C>() * p.group_channels();
+    const unsigned* b = arrays.a + ((size_t)column * work.steps + work.first) * (C::kB / 4);
+    Tap tap(p, work.first * kStep + thread_index() % kColumns * C::kVector);
+    for (int step = work.first; step < work.last; ++step, b += C::kB / 4) {
+      const unsigned stage = stage_at<C>(base, ring.stage), barrier = full<C>(base, ring.stage);
+      wait(empty<C>(base, ring.stage), ring.phase ^ 1);
+      if (thread_index() == 0) {
+        arrive_expecting(barrier, C::kB);
+        copy_bulk(stage + C::kA, b, C::kB, barrier);
+      }
+      gather<C>(p, x, tap, table, stage);
+      arrive_after_copies(barrier);
+      tap.advance(p);
+      ring.advance();
+    }
+    // The next tile's table is the other one: a thread may still read this.
+    const unsigned read = table;
+    table = other, other = read;
+  }
+  wait_for_copies();
+}
+
+// ---- The store ----
+
+// A thread's rows of a tile: where they are, and what undoes the scale of their image.
+template <class C> struct Rows {
+  int row[C::kTiles][2];
+  unsigned peak[C::kTiles][2];  // of x, of the image
+
+  // `thread` of the two consumers' 256; four lanes hold a row.
+  DEVICE Rows(const Conv& p, const unsigned* peaks, int tile, int thread) {
+    const int lane = thread % 32, g = lane / 4, first = tile / p.columns<C>() * C::kRows;
+#pragma unroll
+    for (int i = 0; i < C::kTiles * 2; ++i) {
+      const int m = i / 2 * 128 + thread / 32 * 16 + i % 2 * 8 + (g / 2 + g % 2 * 4);
+      const unsigned* of_image = peaks + p.image_of(first + m) * p.peaks;
+      unsigned most = 0;
+      for (int j = lane % 4; j < p.peaks; j += 4) most = max(most, load_constant(of_image + j));
+      most = max(most, xor_lane(most, 1));
+      row[i / 2][i % 2] = first + m;
+      peak[i / 2][i % 2] = max(most, xor_lane(most, 2));
+    }
+  }
+};
+
+// Four neighbouring filters, the first `count` of them; all or none if `whole`.
+DEVICE float4 load_filters(const float* from, int count, bool whole) {
+  float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
+  if (whole) {
+    if (count > 0) v = load_constant4(from);
+    return v;
+  }
+  if (count > 0) v.x = load_constant(from);
+  if (count > 1) v.y = load_constant(from + 1);
+  if (count > 2) v.z = load_constant(from + 2);
+  if (count > 3) v.w = load_constant(from + 3);
+  return v;
+}
+DEVICE void store_filters(float* to, float4 v, int count, bool whole) {
+  if (whole) {
+    if (count > 0) store_global4(to, v);
+    return;
+  }
+  if (count > 0) store_global(to + 0, v.x);
+  if (count > 1) store_global(to + 1, v.y);
+  if (count > 2) store_global(to + 2, v.z);
+  if (count > 3) store_global(to + 3, v.w);
+}
+
+// Both powers of two are undone one after the other, in the order in which nothing overflows that
+// would not in the end.
+template <class Activation>
+DEVICE float finished(float sum, float below, float alpha, float above, float bias, float residual) {
+  return Activation::apply(multiply_add(sum * below * alpha, above, bias) + residual);
+}
+
+// The sums of one tile of 64 rows, or of one group of 16 filters of it, to y.
+template <class C, class Activation> struct Store {
+  const Conv& p;
+  const Arrays& arrays;
+  const int column, filter, t;  // filter: the first of the tile, in its group of the convolution
+  const bool whole;
+
+  DEVICE Store(const Conv& conv, const Arrays& a, int tile)
+      : p(conv),
+        arrays(a),
+        column(tile % p.columns<C>()),
+        filter(column % p.filter_tiles<C>() * C::kFilters),
+        t(thread_index() % 4),
+        whole(p.group_filters() % 4 == 0) {}
+
+  DEVICE int first_filter(int group) const { return filter + 16 * group + 4 * t; }
+  // The place in y of a row's four filters.
+  DEVICE size_t place(int row, int group) const {
+    const int of_group = column / p.filter_tiles<C>() * p.group_filters();
+    return (size_t)row * p.filters + of_group + first_filter(group);
+  }
+
+  DEVICE float4 residual(int row, int group) const {
+    const bool inside = arrays.residual != nullptr && row < p.rows();
+    const int count = inside ? p.group_filters() - first_filter(group) : 0;
+    return load_filters(arrays.residual + place(row, group), count, whole);
+  }
+
+  // Eight sums: four filters of each of two rows. Returns the larger rank, by row.
+  DEVICE void operator()(const float* sums, const int (&row)[2], const unsigned (&peak)[2],
+                         int group, const float4 (&residuals)[2], unsigned (&rank)[2]) const {
+    const int count = p.group_filters() - first_filter(group);
+    const unsigned* alphas =
+        arrays.a + (size_t)p.columns<C>() * p.steps() * (C::kB / 4) + column * C::kFilters;
+    const float4 alpha = load_constant4((const float*)alphas + 16 * group + 4 * t);
+    float4 bias = make_float4(0.f, 0.f, 0.f, 0.f);
+    if (arrays.bias != nullptr) bias = load_filters(arrays.bias + place(0, group), count, whole);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float undo = unscale_of(peak[h]), below = undo < 1.f ? undo : 1.f;
+      const float above = undo < 1.f ? 1.f : undo;
+      const float4 r = residuals[h];
+      const float* u = sums + 2 * h;
+      float4 v;
+      v.x = finished<Activation>(u[0], below, alpha.x, above, bias.x, r.x);
+      v.y = finished<Activation>(u[1], below, alpha.y, above, bias.y, r.y);
+      v.z = finished<Activation>(u[4], below, alpha.z, above, bias.z, r.z);
+      v.w = finished<Activation>(u[5], below, alpha.w, above, bias.w, r.w);
+      if (row[h] < p.rows()) {
+        store_filters(arrays.y + place(row[h], group), v, count, whole);
+        if (arrays.peaks_out != nullptr) rank[h] = max(rank[h], rank_of_four(v, count));
+      }
+    }
+  }
+
+  static DEVICE unsigned rank_of_four(float4 v, int count) {
+    unsigned rank = 0;
+    if (count > 0) rank = rank_of(as_bits(v.x));
+    if (count > 1) rank = max(rank, rank_of(as_bits(v.y)));
+    if (count > 2) rank = max(rank, rank_of(as_bits(v.z)));
+    if (count > 3) rank = max(rank, rank_of(as_bits(v.w)));
+    return rank;
+  }
+
+  // max|y| of the images of a thread's two rows; by all lanes of a warp.
+  DEVICE void note_peaks(const int (&row)[2], const unsigned (&rank)[2]) const {
+    if (arrays.peaks_out == nullptr) return;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int image = p.image_of(row[h]);
+      const unsigned lanes = lanes_alike(image), most = max_of_lanes(lanes, rank[h]);
+      if (thread_index() % 32 == first_lane(lanes)) {
+        if (const unsigned magnitude = magnitude_of(most))
+          global_max(arrays.peaks_out + image, magnitude);
+      }
+    }
+  }
+};
+
+// Eight sums of a group of filters in `parts`: two vectors, threads next to each other.
+template <class C> DEVICE float* part_at(float* parts, int slot, int group, int thread) {
+  const size_t first = (size_t)slot * C::kRows * C::kFilters;
+  return parts + first + group * (2 * 4 * 256) + thread * 4;
+}
+
+// ---- The consumers ----
+
+template <int kValue> struct Int {
+  static constexpr int value = kValue;
+};
+
+DEVICE void split(float v, float w, float scale, unsigned& high, unsigned& low) {
+  high = to_half2(v * scale, w * scale);
+  const float2 rounded = from_half2(high);
+  low = to_half2(multiply_add(v, scale, -rounded.x), multiply_add(w, scale, -rounded.y));
+}
+
+// B in shared memory: rows of 128 bytes, swizzled, 1024 bytes every 8 rows; + 2 is 16 products on.
+DEVICE unsigned long long described(unsigned at) {
+  return (unsigned long long)((at & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+template <class C> struct Consumer {
+  static constexpr int kLow = 4;  // registers of a fragment, high then low
+  const unsigned base;
+  const int warpgroup, lane;
+  Ring<C> ring;
+  int previous = 0;                           // stage
+  unsigned at[C::kTiles][2];                  // this thread's two rows in A
+  float scale[C::kTiles][2];
+  unsigned fragments[2][C::kTiles][2][8];     // two steps, two times 16 products
+  float sums[C::kTiles][C::kSums];            // in the tensor core
+  float total[C::kTiles][C::kSums];
+
+  DEVICE explicit Consumer(unsigned shared)
+      : base(shared), warpgroup(thread_index() / kWarpgroup - 1), lane(thread_index() % 32) {
+    const int g = lane / 4, warp = thread_index() / 32 % 4;
+#pragma unroll
+    for (int i = 0; i < C::kTiles * 2; ++i) {
+      const int row = (i / 2 * 2 + warpgroup) * 64 + warp * 16 + i % 2 * 8 + g / 2 + g % 2 * 4;
+      at[i / 2][i % 2] = swizzled(row, lane % 4);
+    }
+  }
+
+  template <int kBuffer> DEVICE void fetch() {
+    const unsigned a = stage_at<C>(base, ring.stage);
+#pragma unroll
+    for (int i = 0; i < C::kTiles; ++i)
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        const float4 u = load_shared((a + at[i][0]) ^ (64 * k));
+        const float4 v = load_shared((a + at[i][1]) ^ (64 * k));
+        unsigned* f = fragments[kBuffer][i][k];
+        split(u.x, u.y, scale[i][0], f[0], f[kLow]);
+        split(v.x, v.y, scale[i][1], f[1], f[kLow + 1]);
+        split(u.z, u.w, scale[i][0], f[2], f[kLow + 2]);
+        split(v.z, v.w, scale[i][1], f[3], f[kLow + 3]);
+      }
+  }
+
+  // low * high, high * low, high * high: small terms first.
+  template <int kBuffer> DEVICE void multiply(bool fresh) {
+    const unsigned long long b = described(stage_at<C>(base, ring.stage) + C::kA);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < C::kTiles; ++i)
+#pragma unroll
+      for (int product = 0; product < 3; ++product)
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const unsigned* f = fragments[kBuffer][i][k] + (product == 0 ? kLow : 0);
+          wgmma<C::kSums>(sums[i], f, b + 2 * k + (product == 1 ? 4 : 0),
+                          product == 0 && k == 0 && fresh ? 0 : 1);
+        }
+    wgmma_commit();
+  }
+
+  DEVICE void release() {
+    if (lane == 0) arrive(empty<C>(base, previous));
+  }
+
+  DEVICE void promote() {
+    wgmma_wait<0>();
+    release();
+#pragma unroll
+    for (int i = 0; i < C::kTiles; ++i)
+#pragma unroll
+      for (int j = 0; j < C::kSums; ++j) total[i][j] += sums[i][j];
+  }
+
+  // A step while the tensor cores are at the one before; `step` counts from 0 in the tile.
+  template <int kBuffer> DEVICE void step(int step) {
+    const bool fresh = C::kPromote == 1 || kBuffer == 0;
+    wait(full<C>(base, ring.stage), ring.phase);
+    fetch<kBuffer>();
+    if (fresh && step > 0) promote();
+    if (C::kOrdered) named_barrier(kConsumers + warpgroup, 2 * kWarpgroup);
+    multiply<kBuffer>(fresh);
+    if (C::kOrdered) named_arrive(kConsumers + 1 - warpgroup, 2 * kWarpgroup);
+    if (!fresh) {
+      wgmma_wait<1>();
+      release();
+    }
+    previous = ring.stage;
+    ring.advance();
+  }
+
+  // Steps of a tile to `total`.
+  DEVICE void sum(const Rows<C>& rows, int steps) {
+#pragma unroll
+    for (int i = 0; i < C::kTiles; ++i) {
+      scale[i][0] = scale_of(rows.peak[i][0]), scale[i][1] = scale_of(rows.peak[i][1]);
+#pragma unroll
+      for (int j = 0; j < C::kSums; ++j) total[i][j] = 0.f;
+    }
+    int done = 0;
+    for (; done + 1 < steps; done += 2) step<0>(done), step<1>(done + 1);
+    if (done < steps) step<0>(done);
+    promote();
+  }
+
+  // `total` to y. The residuals of four groups of filters are under way at once.
+  template <class Activation>
+  DEVICE void store(const Store<C, Activation>& store, const Rows<C>& rows) const {
+    constexpr int kAhead = 4;
+#pragma unroll
+    for (int i = 0; i < C::kTiles; ++i) {
+      unsigned rank[2] = {0, 0};
+#pragma unroll
+      for (int first = 0; first < C::kGroups; first += kAhead) {
+        float4 residuals[kAhead][2];
+#pragma unroll
+        for (int j = 0; j < 2 * kAhead; ++j)
+          residuals[j / 2][j % 2] = store.residual(rows.row[i][j % 2], first + j / 2);
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j)
+          store(total[i] + 8 * (first + j), rows.row[i], rows.peak[i], first + j, residuals[j], rank);
+      }
+      store.note_peaks(rows.row[i], rank);
+    }
+  }
+
+  DEVICE void store_part(float* parts, int slot) const {
+    const int thread = thread_index() - kWarpgroup;
+#pragma unroll
+    for (int i = 0; i < C::kTiles; ++i)
+#pragma unroll
+      for (int j = 0; j < C::kGroups; ++j) {
+        const float* v = total[i] + 8 * j;
+        float* to = part_at<C>(parts, slot, i * C::kGroups + j, thread);
+        store_global4(to, make_float4(v[0], v[1], v[2], v[3]));
+        store_global4(to + 4 * 256, make_float4(v[4], v[5], v[6], v[7]));
+      }
+  }
+};
+
+template <class C, class Activation>
+DEVICE void consume(const Conv& p, const Arrays& arrays, unsigned base) {
+  Consumer<C> consumer(base);
+  if (C::kOrdered && consumer.warpgroup == 1) named_arrive(kConsumers, 2 * kWarpgroup);
+  for (Work<C> work(p); work.next();) {
+    const Rows<C> rows(p, arrays.peaks, work.tile, thread_index() - kWarpgroup);
+    consumer.sum(rows, work.last - work.first);
+    if (work.whole()) consumer.store(Store<C, Activation>(p, arrays, work.tile), rows);
+    else consumer.store_part(arrays.parts, work.slot);
+  }
+  // Takes the other consumer's last arrival.
+  if (C::kOrdered && consumer.warpgroup == 0) named_barrier(kConsumers, 2 * kWarpgroup);
+}
+
+// ---- The kernels ----
+
+template <class C>
+DEVICE unsigned prepare(void* shared) {
+  const unsigned base = (shared_address(shared) + 1023) & ~1023u;
+  if (thread_index() == 0) {
+    for (int i = 0; i < C::kStages; ++i) {
+      barrier_init(full<C>(base, i), kWarpgroup + 1);  // the producers' copies, and B's bytes
+      barrier_init(empty<C>(base, i), 8);              // the consumers' warps
+    }
+    barriers_ready();
+  }
+  block_barrier();
+  return base;
+}
+
+// Tiles of a convolution. Arguments: Arrays, shared memory, Conv field by field.
+template <class C, class Activation, class... Sizes>
+DEVICE void convolve(const float* x, const unsigned* a, const float* bias, const float* residual,
+                     const unsigned* peaks, float* parts, float* y, unsigned* peaks_out,
+                     void* shared, Sizes... sizes) {
+  const Conv conv{sizes...};
+  const Arrays arrays{x, a, bias, residual, peaks, parts, y, peaks_out};
+  const unsigned base = prepare<C>(shared);
+  if (thread_index() < kWarpgroup) {
+    registers_down<56>();
+    produce<C>(conv, arrays, base);
+  } else {
+    registers_up<224>();  // 56 + 2 * 224 = 3 * 168, what the launch bounds leave a thread
+    consume<C, Activation>(conv, arrays, base);
+  }
+}
+
+// Tiles whose steps several blocks shared: their parts in the order of the steps, to y. A block of
+// 256 threads sums a group of filters of a tile of 128 rows, arranged as the consumers were.
+template <class C, class Activation, class... Sizes>
+DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residual,
+                       const unsigned* peaks, const float* parts, float* y, unsigned* peaks_out,
+                       Sizes... sizes) {
+  constexpr int kPieces = C::kTiles * C::kGroups;
+  const Conv p{sizes...};
+  const Arrays arrays{nullptr, a, bias, residual, peaks, nullptr, y, peaks_out};
+  const int steps = p.steps(), total = (p.tiles<C>() - p.whole) * steps;
+  const int shared_tile = block_index() / kPieces, piece = block_index() % kPieces;
+  const int first = shared_tile * steps, last = first + steps;
+  int share = (int)((long long)first * p.shares / total);
+  while (p.share_begin(share + 1, total) <= first) ++share;
+  if (p.share_begin(share + 1, total) >= last) return;  // of one block, which stored it
+  float sums[8] = {};
+#pragma unroll 4
+  for (int begin; (begin = p.share_begin(share, total)) < last; ++share) {
+    const int slot = 2 * share + (begin >= first ? 0 : 1);
+    const float* from = part_at<C>((float*)parts, slot, piece, thread_index());
+    const float4 u = load_constant4(from), v = load_constant4(from + 4 * 256);
+    sums[0] += u.x, sums[1] += u.y, sums[2] += u.z, sums[3] += u.w;
+    sums[4] += v.x, sums[5] += v.y, sums[6] += v.z, sums[7] += v.w;
+  }
+  const int tile = p.whole + shared_tile, i = piece / C::kGroups, group = piece % C::kGroups;
+  const Rows<C> rows(p, peaks, tile, thread_index());
+  const Store<C, Activation> store(p, arrays, tile);
+  const int row[2] = {rows.row[i][0], rows.row[i][1]};
+  const unsigned peak[2] = {rows.peak[i][0], rows.peak[i][1]};
+  const float4 residuals[2] = {store.residual(row[0], group), store.residual(row[1], group)};
+  unsigned rank[2] = {0, 0};
+  store(sums, row, peak, group, residuals, rank);
+  store.note_peaks(row, rank);
+}
+
+}  // namespace tensor_core
