@@ -185,7 +185,8 @@ def check_device_code(library: str | Path | bytes, *, cuda: bool, ptx: bool = Fa
 
 def _compile_cuda(mod: Any, gpu: Gpu, compiler: str, ptx: bool, config: dict[str, Any]) -> Any:
     ensure_cuda_codegen(compiler)
-    with requesting(gpu.arch, ptx=ptx, compiler=compiler) as request:
+    arch = gpu.arch if ptx else gpu.code
+    with requesting(arch, ptx=ptx, compiler=compiler) as request:
         try:
             return _compile(mod, gpu, config)
         except BuildError:

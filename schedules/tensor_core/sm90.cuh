@@ -3,6 +3,8 @@
 
 #define DEVICE __device__ __forceinline__
 
+namespace tensor_core {
+
 DEVICE int thread_index() { return threadIdx.x; }
 DEVICE int block_index() { return blockIdx.x; }
 DEVICE int block_count() { return gridDim.x; }
@@ -170,3 +172,5 @@ DEVICE void wgmma(float (&d)[kSums], const unsigned* a, unsigned long long b, in
 #undef R32
 #undef R64
 #undef OPERANDS
+
+}  // namespace tensor_core

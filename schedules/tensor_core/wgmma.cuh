@@ -106,7 +106,16 @@ DEVICE int exponent_of(unsigned peak) { return max((int)(peak >> 23), 14); }
 DEVICE float scale_of(unsigned peak) { return as_float((267 - exponent_of(peak)) << 23); }
 DEVICE float unscale_of(unsigned peak) { return as_float((exponent_of(peak) - 13) << 23); }
 
-// The part of an image whose largest |x| a block finds; `warps` is 8 words of shared memory.
+// The largest rank of a block of 256 threads; `warps` is 8 words of shared memory.
+DEVICE unsigned block_max(unsigned rank, unsigned* warps) {
+  rank = max_of_lanes(0xffffffffu, rank);
+  if (thread_index() % 32 == 0) warps[thread_index() / 32] = rank;
+  block_barrier();
+  for (int i = 0; i < 8; ++i) rank = max(rank, warps[i]);
+  return rank;
+}
+
+// The part of an image whose largest |x| a block finds.
 DEVICE void image_peaks(const float* x, unsigned* peaks, unsigned* warps, int image_size,
                         int parts) {
   const int part = block_index() % parts, vectors = image_size % 4 == 0 ? image_size / 4 : 0;
@@ -121,12 +130,8 @@ DEVICE void image_peaks(const float* x, unsigned* peaks, unsigned* warps, int im
 #pragma unroll 4
   for (int i = 4 * vectors + part * 256 + thread_index(); i < image_size; i += parts * 256)
     rank = max(rank, rank_of(as_bits(load_constant(image + i))));
-  rank = max_of_lanes(0xffffffffu, rank);
-  if (thread_index() % 32 == 0) warps[thread_index() / 32] = rank;
-  block_barrier();
-  if (thread_index() != 0) return;
-  for (int i = 0; i < 8; ++i) rank = max(rank, warps[i]);
-  store_global(peaks + block_index(), magnitude_of(rank));
+  rank = block_max(rank, warps);
+  if (thread_index() == 0) store_global(peaks + block_index(), magnitude_of(rank));
 }
 
 // ---- The work of a block ----
@@ -420,7 +425,7 @@ template <class C> struct Consumer {
   const int warpgroup, lane;
   Ring<C> ring;
   int previous = 0;                           // stage
-  unsigned at[C::kTiles][2];                  // this thread's two rows in A
+  unsigned at;                                // this thread's first row in A
   float scale[C::kTiles][2];
   unsigned fragments[2][C::kTiles][2][8];     // two steps, two times 16 products
   float sums[C::kTiles][C::kSums];            // in the tensor core
@@ -429,21 +434,17 @@ template <class C> struct Consumer {
   DEVICE explicit Consumer(unsigned shared)
       : base(shared), warpgroup(thread_index() / kWarpgroup - 1), lane(thread_index() % 32) {
     const int g = lane / 4, warp = thread_index() / 32 % 4;
-#pragma unroll
-    for (int i = 0; i < C::kTiles * 2; ++i) {
-      const int row = (i / 2 * 2 + warpgroup) * 64 + warp * 16 + i % 2 * 8 + g / 2 + g % 2 * 4;
-      at[i / 2][i % 2] = swizzled(row, lane % 4);
-    }
+    at = swizzled(warpgroup * 64 + warp * 16 + g / 2 + g % 2 * 4, lane % 4);
   }
 
   template <int kBuffer> DEVICE void fetch() {
-    const unsigned a = stage_at<C>(base, ring.stage);
+    const unsigned a = stage_at<C>(base, ring.stage) + at;
 #pragma unroll
     for (int i = 0; i < C::kTiles; ++i)
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
-        const float4 u = load_shared((a + at[i][0]) ^ (64 * k));
-        const float4 v = load_shared((a + at[i][1]) ^ (64 * k));
+        const float4 u = load_shared((a ^ (64 * k)) + i * 128 * kRowBytes);
+        const float4 v = load_shared((a ^ (64 * k)) + i * 128 * kRowBytes + 8 * kRowBytes);
         unsigned* f = fragments[kBuffer][i][k];
         split(u.x, u.y, scale[i][0], f[0], f[kLow]);
         split(v.x, v.y, scale[i][1], f[1], f[kLow + 1]);
@@ -500,7 +501,8 @@ template <class C> struct Consumer {
   }
 
   // Steps of a tile to `total`.
-  DEVICE void sum(const Rows<C>& rows, int steps) {
+  DEVICE void sum(const Conv& p, const unsigned* peaks, int tile, int steps) {
+    const Rows<C> rows(p, peaks, tile, thread_index() - kWarpgroup);
 #pragma unroll
     for (int i = 0; i < C::kTiles; ++i) {
       scale[i][0] = scale_of(rows.peak[i][0]), scale[i][1] = scale_of(rows.peak[i][1]);
@@ -515,8 +517,10 @@ template <class C> struct Consumer {
 
   // `total` to y. The residuals of four groups of filters are under way at once.
   template <class Activation>
-  DEVICE void store(const Store<C, Activation>& store, const Rows<C>& rows) const {
+  DEVICE void store(const Store<C, Activation>& store, int tile) const {
     constexpr int kAhead = 4;
+    // Found again: while the tensor cores work, registers are short.
+    const Rows<C> rows(store.p, store.arrays.peaks, tile, thread_index() - kWarpgroup);
 #pragma unroll
     for (int i = 0; i < C::kTiles; ++i) {
       unsigned rank[2] = {0, 0};
@@ -553,9 +557,8 @@ DEVICE void consume(const Conv& p, const Arrays& arrays, unsigned base) {
   Consumer<C> consumer(base);
   if (C::kOrdered && consumer.warpgroup == 1) named_arrive(kConsumers, 2 * kWarpgroup);
   for (Work<C> work(p); work.next();) {
-    const Rows<C> rows(p, arrays.peaks, work.tile, thread_index() - kWarpgroup);
-    consumer.sum(rows, work.last - work.first);
-    if (work.whole()) consumer.store(Store<C, Activation>(p, arrays, work.tile), rows);
+    consumer.sum(p, arrays.peaks, work.tile, work.last - work.first);
+    if (work.whole()) consumer.store(Store<C, Activation>(p, arrays, work.tile), work.tile);
     else consumer.store_part(arrays.parts, work.slot);
   }
   // Takes the other consumer's last arrival.
@@ -628,6 +631,43 @@ DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residu
   unsigned rank[2] = {0, 0};
   store(sums, row, peak, group, residuals, rank);
   store.note_peaks(row, rank);
+}
+
+// ---- Weights ----
+
+// Of the numbers 4 t + 2 b + e within 16, position 8 b + 2 t + e; and the other way round.
+DEVICE int position_of(int number) { return number / 2 % 2 * 8 + number / 4 * 2 + number % 2; }
+DEVICE int number_at(int position) { return position % 8 / 2 * 4 + position / 8 * 2 + position % 2; }
+
+// (k, c, r, s) float32 to what pack.py says; a block of 256 threads a filter of a tile.
+template <class C, class... Sizes>
+DEVICE void pack_weights(const float* w, unsigned* a, unsigned* warps, Sizes... sizes) {
+  const Conv p{sizes...};
+  const int column = block_index() / C::kFilters, local = block_index() % C::kFilters;
+  const int filter = column % p.filter_tiles<C>() * C::kFilters + local;
+  const int taps = p.taps_h * p.taps_w, channels = p.group_channels();
+  const int products = filter < p.group_filters() ? taps * channels : 0;
+  const float* row =
+      w + ((size_t)(column / p.filter_tiles<C>()) * p.group_filters() + filter) * taps * channels;
+  unsigned rank = 0;
+  for (int i = thread_index(); i < products; i += 256)
+    rank = max(rank, rank_of(as_bits(load_constant(row + i))));
+  const unsigned peak = magnitude_of(block_max(rank, warps));
+  const int position = local / 16 * 16 + position_of(local % 16);
+  unsigned* block = a + (size_t)column * p.steps() * (C::kB / 4) + position * (kRowBytes / 4);
+  for (int i = thread_index(); i < p.steps() * kStep / 2; i += 256) {
+    const int pair = i % 16, first = i / 16 * kStep + pair / 8 * 16 + number_at(2 * pair % 16);
+    const auto value = [&](int q) {
+      return q < products ? load_constant(row + q % channels * taps + q / channels) : 0.f;
+    };
+    unsigned high, low;
+    split(value(first), value(first + 1), scale_of(peak), high, low);
+    unsigned* step = block + (size_t)(i / 16) * (C::kB / 4);
+    store_global(step + swizzled(position, pair / 4) % kRowBytes / 4 + pair % 4, high);
+    store_global(step + swizzled(position, 4 + pair / 4) % kRowBytes / 4 + pair % 4, low);
+  }
+  unsigned* alphas = a + (size_t)p.columns<C>() * p.steps() * (C::kB / 4);
+  if (thread_index() == 0) store_global(alphas + block_index(), as_bits(unscale_of(peak)));
 }
 
 }  // namespace tensor_core

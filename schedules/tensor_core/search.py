@@ -1,0 +1,60 @@
+"""Which configs of the tensor-core kernel are worth trying, and the default among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from tvm_winograd.gpu import Gpu, Hardware
+from tvm_winograd.shapes import ConvSpec
+
+from . import cost, sizes
+from .config import TILES, TensorCore
+from .legal import illegal
+
+SHORT = 128  # products: a sum that is promoted every step, where truncation would show
+_MOST_STAGES = 8
+_LEAST_SHARES = (2, 4, 8, 16)  # steps of a share
+_MOST = 24  # candidates
+
+
+def default(spec: ConvSpec, hw: Hardware) -> TensorCore:
+    """The config that is estimated to be fastest."""
+    return configs(spec, hw)[0]
+
+
+def configs(spec: ConvSpec, hw: Hardware) -> list[TensorCore]:
+    """The legal configs worth trying, the default first."""
+    return list(_configs(spec, hw))
+
+
+@lru_cache(maxsize=256)
+def _configs(spec: ConvSpec, hw: Hardware) -> tuple[TensorCore, ...]:
+    assert isinstance(hw, Gpu)
+    found = [c for tile in TILES for c in _with_shares(_fitted(*tile, spec, hw), spec)]
+    legal = [c for c in dict.fromkeys(found) if illegal(c, spec, hw) is None]
+    ordered = sorted(legal, key=lambda c: cost.seconds(c, spec, hw))
+    first = ordered[0]
+    near = [replace(first, ordered=not first.ordered), replace(first, promote=3 - first.promote)]
+    near.append(replace(first, stages=max(2, first.stages - 2)))
+    return tuple([first, *near, *ordered[1:]][:_MOST])
+
+
+def _fitted(rows: int, filters: int, spec: ConvSpec, hw: Gpu) -> TensorCore:
+    """A tile with as many stages as shared memory holds."""
+    gather = "words" if spec.c // spec.groups % 4 else "vectors"
+    promote = 1 if sizes.products(spec) <= SHORT else 2
+    config = TensorCore(rows, filters, promote, _MOST_STAGES, gather, blocks=hw.sms)
+    while config.shared_bytes > hw.shared_per_block:
+        config = replace(config, stages=config.stages - 1)
+    return config
+
+
+def _with_shares(config: TensorCore, spec: ConvSpec) -> Iterator[TensorCore]:
+    """The config, and with the last tiles' steps divided in several ways."""
+    yield config
+    shared = sizes.shared_tiles(spec, replace(config, shares=1)) * sizes.steps(spec)
+    for least in _LEAST_SHARES:
+        if shares := min(config.blocks, shared // least):
+            yield replace(config, shares=shares)
