@@ -1,10 +1,10 @@
 """Times the tensor-core kernels beside cuDNN's float32, each result checked against float64.
 
-    python benchmarks/tensor_core.py --sets 3x3,1x1 --batches 128,32 --out rows.json
+    python benchmarks/tensor_core.py build FOLDER --sets 3x3,1x1 --batches 128,32     no GPU needed
+    python benchmarks/tensor_core.py run FOLDER --out rows.json                       no compiler
 
-Every config of `--sweep` (else the default) is compiled in parallel, run once on poisoned memory,
-compared with torch's float64 convolution of four images, and timed as a CUDA graph of 20 calls
-(median of 7, L2 warm). `given` rows have max|x| of each image as an argument, as inside a network;
+Every config of `--sweep` (else the default) runs on poisoned memory, is compared with torch's
+float64 convolution of four images, and timed as a CUDA graph of 20 calls (median of 7, L2 warm). `given` rows have max|x| of each image as an argument, as inside a network;
 the others find it with a kernel of their own. The peers are torch's conv2d with cudnn.benchmark and
 TF32 off, NCHW and NHWC; their faster one counts.
 """
@@ -16,17 +16,15 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_winograd import ConvSpec, Epilogue
+from tvm_winograd import loading
 from tvm_winograd.gpu import gpu_for
-from tvm_winograd.schedules.tensor_core import kernel, pack, search
-from tvm_winograd.schedules.tensor_core.config import TensorCore
+from tvm_winograd.shapes import ConvSpec, Epilogue
 
 GPU = gpu_for("sm_90")
 EPILOGUE = Epilogue(bias=True, relu=True)
@@ -44,6 +42,18 @@ SETS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Job:
+    """A kernel to compile, in words that JSON has."""
+
+    spec: str
+    epilogue: str
+    config: dict[str, Any]
+    given: bool  # max|x| of each image is an argument
+    written: bool  # max|y| is one
+    file: str
+
+
 def spec_of(c: int, size: int, k: int, r: int, stride: int, batch: int) -> ConvSpec:
     """A layer of a ResNet."""
     return ConvSpec(
@@ -51,22 +61,47 @@ def spec_of(c: int, size: int, k: int, r: int, stride: int, batch: int) -> ConvS
     )
 
 
-def compiled(job: tuple[ConvSpec, Epilogue, TensorCore, bool, str]) -> str:
-    """Builds one kernel into a library; returns what went wrong."""
+def compiled(job: Job) -> dict[str, Any]:
+    """Builds one kernel into a library; returns what a run needs to know, or what went wrong."""
     import tvm
 
     from tvm_winograd import build
     from tvm_winograd.passes.plan_workspaces import hoist_workspaces
+    from tvm_winograd.schedules.tensor_core import kernel, pack
+    from tvm_winograd.schedules.tensor_core.config import TensorCore
 
-    spec, epilogue, config, given, path = job
+    spec, config = ConvSpec.from_key(job.spec), TensorCore(**job.config)
+    epilogue = Epilogue.from_key(job.epilogue)
+    peaks = kernel.Peaks(job.given, job.written)
     try:
-        func = kernel.prim_func(spec, epilogue, config, kernel.Peaks(given))
-        functions = {"conv": hoist_workspaces(func)[0], "pack": kernel.weight_func(spec, config)}
+        func, workspaces = hoist_workspaces(kernel.prim_func(spec, epilogue, config, peaks))
+        functions = {"conv": func, "pack": kernel.weight_func(spec, config)}
         mod = tvm.IRModule({n: f.with_attr("global_symbol", n) for n, f in functions.items()})
-        build.build(mod, GPU, pipeline="tir").export_library(path)
+        build.build(mod, GPU, pipeline="tir").export_library(job.file)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"[:500]
-    return ""
+        return {"failed": f"{type(error).__name__}: {error}"[:500]}
+    return {"workspaces": [w.as_dict() for w in workspaces], "packed": pack.shape(spec, config)}
+
+
+def build_all(jobs: list[Job], folder: Path, workers: int) -> None:
+    """Compiles all jobs, without a GPU, into a folder that `run` measures."""
+    began = time.time()
+    with ProcessPoolExecutor(workers) as pool:
+        made = list(pool.map(compiled, jobs))
+    document = [{**asdict(job), **one} for job, one in zip(jobs, made, strict=True)]
+    for one in document:
+        one["file"] = Path(one["file"]).name
+    (folder / "jobs.json").write_text(json.dumps(document, indent=1))
+    print(f"{len(jobs)} kernels compiled in {time.time() - began:.0f} s")
+
+
+def load(path: Path) -> Any:
+    """A library's functions, through the TVM runtime alone."""
+    import tvm_ffi
+
+    loading.load_runtime()
+    loading.load_cuda(0)
+    return tvm_ffi.load_module(str(path))
 
 
 class Problem:
@@ -129,41 +164,33 @@ def timed(call: Any) -> float:
     return statistics.median(found[2:])
 
 
-def ours(problem: Problem, config: TensorCore, given: bool, path: str) -> dict[str, Any]:
+def ours(problem: Problem, job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The row of one config."""
     import torch
-    import tvm
     import tvm_ffi
 
-    from tvm_winograd.passes.plan_workspaces import hoist_workspaces
-
     spec, dlpack = problem.spec, tvm_ffi.from_dlpack
-    library = tvm.runtime.load_module(path)
-    func = kernel.prim_func(spec, EPILOGUE, config, kernel.Peaks(given))
-    work = [torch.full([int(v) for v in b.shape], -1, dtype=torch.int32, device="cuda")
-            .view(getattr(torch, str(b.dtype))) for b in func_workspaces(func, hoist_workspaces)]
-    a = torch.zeros(pack.shape(spec, config), dtype=torch.int32, device="cuda").view(torch.uint32)
-    y = torch.full(spec.output_shape, float("nan"), device="cuda")
+    library = load(folder / job["file"])
+
+    def poisoned(shape: Any, dtype: str) -> Any:
+        full = torch.full(tuple(shape), -1, dtype=torch.int32, device="cuda")
+        return full.view(getattr(torch, dtype))
+
+    work = [poisoned(w["shape"], w["dtype"]) for w in job["workspaces"]]
+    a, y = poisoned(job["packed"], "uint32"), poisoned(spec.output_shape, "float32")
     library["pack"](dlpack(problem.w), dlpack(a))
     torch.cuda.synchronize()
-    peaks = [problem.peaks] if given else []
+    peaks = [problem.peaks] if job["given"] else []
     args = [dlpack(t) for t in (problem.x, a, problem.bias, *peaks, y, *work)]
-    run = library["conv"]
+    run, device = library["conv"], args[0].device
 
     def call(stream: Any) -> None:
-        with tvm_ffi.use_raw_stream(tvm.cuda(0), stream.cuda_stream):
+        with tvm_ffi.use_raw_stream(device, stream.cuda_stream):
             run(*args)
 
     us = timed(call)
     torch.cuda.synchronize()
-    return {"provider": "ours", "given": given, "us": us, "error": problem.error(y),
-            "config": asdict(config)}
-
-
-def func_workspaces(func: Any, hoist: Any) -> list[Any]:
-    """The buffers that hoisting adds to a function's arguments."""
-    hoisted, spaces = hoist(func)
-    return list(spaces)
+    return {"provider": "ours", "us": us, "error": problem.error(y)}
 
 
 def peers(problem: Problem) -> list[dict[str, Any]]:
@@ -207,66 +234,80 @@ def conditions() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> None:
+def options_of(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", default="3x3")
+    parser.add_argument("what", choices=("build", "run"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--sets", default="3x3", help=", ".join(SETS))
     parser.add_argument("--batches", default="128")
     parser.add_argument("--sweep", type=int, default=1, help="configs a layer")
     parser.add_argument("--alone", action="store_true", help="also with max|x| by its own kernel")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--commit", default="")
     parser.add_argument("--limit", type=float, default=300, help="seconds for the timings")
     parser.add_argument("--out", default="tensor_core.json")
-    options = parser.parse_args()
-    layers = [layer for name in options.sets.split(",") for layer in SETS[name]]
-    specs = [spec_of(*layer, int(n)) for n in options.batches.split(",") for layer in layers]
-    with tempfile.TemporaryDirectory() as folder:
-        jobs = [
-            (spec, EPILOGUE, config, given, f"{folder}/{i}-{j}-{given}.so")
-            for i, spec in enumerate(specs)
-            for j, config in enumerate(search.configs(spec, GPU)[: options.sweep])
-            for given in ((True, False) if options.alone and j == 0 else (True,))
-        ]
-        began = time.time()
-        with ProcessPoolExecutor(14) as pool:
-            failed = dict(zip(jobs, pool.map(compiled, jobs), strict=True))
-        print(f"{len(jobs)} kernels compiled in {time.time() - began:.0f} s", flush=True)
-        rows = measure(specs, jobs, failed, options)
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    options = options_of(None)
+    if options.what == "build":
+        options.folder.mkdir(parents=True, exist_ok=True)
+        return build_all(jobs_of(options), options.folder, options.workers)
+    jobs = json.loads((options.folder / "jobs.json").read_text())
+    rows = measure(jobs, options)
     document = {**conditions(), "commit": options.commit, "rows": rows}
     Path(options.out).write_text(json.dumps(document, indent=1) + "\n")
+    return None
 
 
-def measure(specs: list[ConvSpec], jobs: list[Any], failed: Any, options: Any) -> list[Any]:
+def jobs_of(options: argparse.Namespace) -> list[Job]:
+    """What is to be compiled: the first configs of each layer."""
+    from tvm_winograd.schedules.tensor_core import search
+
+    layers = [layer for name in options.sets.split(",") for layer in SETS[name]]
+    specs = [spec_of(*layer, int(n)) for n in options.batches.split(",") for layer in layers]
+    return [
+        Job(spec.key(), EPILOGUE.key(), asdict(config), given, False,
+            str(options.folder / f"{i}-{j}-{given:d}.so"))
+        for i, spec in enumerate(specs)
+        for j, config in enumerate(search.configs(spec, GPU)[: options.sweep])
+        for given in ((True, False) if options.alone and j == 0 else (True,))
+    ]  # fmt: skip
+
+
+def measure(jobs: list[dict[str, Any]], options: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of all layers; a line each as they come."""
     rows, began = [], time.time()
-    for spec in specs:
+    for key in dict.fromkeys(job["spec"] for job in jobs):
         if time.time() - began > options.limit:
-            print(f"left out from {spec.key()} on: no time", flush=True)
+            print(f"left out from {key} on: no time", flush=True)
             break
-        problem = Problem(spec)
+        problem = Problem(ConvSpec.from_key(key))
         found = [] if options.no_peers else peers(problem)
-        for job in (j for j in jobs if j[0] == spec):
-            if failed[job]:
-                found.append({"provider": "ours", "config": asdict(job[2]), "failed": failed[job]})
-                print(failed[job], flush=True)
-                continue
-            found.append(ours(problem, job[2], job[3], job[4]))
-        best = min((r["us"] for r in found if r["provider"].startswith("cudnn")), default=0)
+        best = min((row["us"] for row in found), default=0)
         for row in found:
-            if "us" in row:
-                print(line(spec, row, best), flush=True)
-        rows += [{"spec": spec.key(), "epilogue": EPILOGUE.key(), **row} for row in found]
+            print(line(key, row, best), flush=True)
+        for job in (j for j in jobs if j["spec"] == key):
+            known = {k: job[k] for k in ("epilogue", "config", "given")}
+            if "failed" in job:
+                print(job["failed"], flush=True)
+                continue
+            found.append({**known, **ours(problem, job, options.folder)})
+            print(line(key, found[-1], best), flush=True)
+        rows += [{"spec": key, **row} for row in found]
         del problem
     return rows
 
 
-def line(spec: ConvSpec, row: dict[str, Any], best: float) -> str:
+def line(key: str, row: dict[str, Any], best: float) -> str:
     """A row for people."""
     c = row.get("config")
     text = (f"{c['rows']}x{c['filters']} p{c['promote']} s{c['stages']} {c['gather']} "
             f"o{c['ordered']:d} b{c['blocks']} sh{c['shares']}") if c else ""  # fmt: skip
     given = " given" if row.get("given") else ""
-    return (f"{spec.key()[:44]:44s} {row['provider']}{given:6s} {row['us']:8.1f} us "
+    return (f"{key[:34]:34s} {row['provider']}{given:6s} {row['us']:8.1f} us "
             f"x{best / row['us']:.2f} {row['error']:.1e} {text}")  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from convs import poison
-from tvm_winograd.schedules.tensor_core import pack, sizes
+from tvm_winograd.schedules.tensor_core import pack, sizes, source
 from tvm_winograd.schedules.tensor_core.config import SUM_THREADS, THREADS, TensorCore
 from tvm_winograd.schedules.tensor_core.source import ACTIVATIONS, FOLDER
 
@@ -41,6 +41,17 @@ template <class Activation> void run(void** p, const int* s, int grid) {{
   emulator::launch(shared * Knobs::kTiles * Knobs::kGroups, {sum_threads}, 0, [=] {{
     sum_shares<Knobs, Activation>(a, bias, residual, peaks, parts, y, peaks_out, {sizes});
   }});
+}}
+extern "C" const char* emulate_packing(void** p, const long* bytes, const int* s) {{
+  using namespace emulator;
+  faults.clear(), buffers.clear();
+  for (int i = 0; i < 2; ++i) buffers.push_back({{(const char*)p[i], (size_t)bytes[i]}});
+  static unsigned warps[8];
+  const Conv conv{{{sizes}}};
+  launch(conv.columns<Knobs>() * Knobs::kFilters, {peak_threads}, 0, [=] {{
+    pack_weights<Knobs>((const float*)p[0], (unsigned*)p[1], warps, {sizes});
+  }});
+  return faults.c_str();
 }}
 extern "C" int shared_bytes() {{ return Knobs::kShared; }}
 extern "C" const char* emulate(void** p, const long* bytes, const int* s, int grid, unsigned seed,
@@ -118,7 +129,7 @@ def run(
     entry.restype = ctypes.c_char_p
     pointers = (ctypes.c_void_p * 8)(*[None if v is None else v.ctypes.data for v in aligned_])
     lengths = (ctypes.c_long * 8)(*[0 if v is None else v.nbytes for v in aligned_])
-    activation = ACTIVATIONS[activation_name(epilogue)]
+    activation = source.activation(epilogue).split("::")[1]
     faults = entry(
         pointers, lengths, sized.ctypes.data_as(ctypes.c_void_p), sizes.grid(spec, config), seed,
         activation.encode(),
@@ -127,8 +138,17 @@ def run(
     return aligned_[6], aligned_[7]
 
 
-def activation_name(epilogue: Epilogue) -> str:
-    return "relu6" if epilogue.relu6 else "relu" if epilogue.relu else ""
+def packed(spec: ConvSpec, config: TensorCore, w: np.ndarray) -> np.ndarray:
+    """The weights as the device packs them."""
+    given = [aligned(w), aligned(np.full(pack.shape(spec, config), 0x7FC00000, "uint32"))]
+    sized = np.array(sizes.conv_of(spec, config, 0).values(), "int32")
+    entry = library(replace(config, blocks=1, shares=0)).emulate_packing
+    entry.restype = ctypes.c_char_p
+    pointers = (ctypes.c_void_p * 2)(*[v.ctypes.data for v in given])
+    lengths = (ctypes.c_long * 2)(*[v.nbytes for v in given])
+    faults = entry(pointers, lengths, sized.ctypes.data_as(ctypes.c_void_p)).decode()
+    assert not faults, faults
+    return given[1]
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
