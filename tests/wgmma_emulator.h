@@ -429,6 +429,7 @@ inline float2 from_half2(unsigned both) {
   return {emulator::half_value(both & 0xffff), emulator::half_value(both >> 16)};
 }
 
+inline void settle(unsigned (&)[8]) {}
 template <int kCount> void registers_down() {}
 template <int kCount> void registers_up() {}
 inline void wgmma_fence() {}

@@ -127,6 +127,12 @@ DEVICE float2 from_half2(unsigned both) {
   return v;
 }
 
+// The values are in their registers here: ptxas computes them no later.
+DEVICE void settle(unsigned (&v)[8]) {
+  asm volatile("" : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3]), "+r"(v[4]), "+r"(v[5]),
+               "+r"(v[6]), "+r"(v[7]));
+}
+
 // ---- wgmma, by the four warps of a warpgroup ----
 
 template <int kCount> DEVICE void registers_down() {

@@ -450,6 +450,7 @@ template <class C> struct Consumer {
         split(v.x, v.y, scale[i][1], f[1], f[kLow + 1]);
         split(u.z, u.w, scale[i][0], f[2], f[kLow + 2]);
         split(v.z, v.w, scale[i][1], f[3], f[kLow + 3]);
+        settle(fragments[kBuffer][i][k]);  // before the wait that follows, not behind it
       }
   }
 
