@@ -29,9 +29,9 @@
 
 struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(8) int2 { int x, y; };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+inline int2 make_int2(int x, int y) { return {x, y}; }
 using std::max;
 using std::min;
 
@@ -279,13 +279,13 @@ inline float4 load_shared(unsigned from) {
   std::memcpy(&v, emulator::shared_at(from, 16), 16);
   return v;
 }
-inline int4 load_shared_int(unsigned from) {
-  int4 v;
-  std::memcpy(&v, emulator::shared_at(from, 16), 16);
+inline int2 load_shared_pair(unsigned from) {
+  int2 v;
+  std::memcpy(&v, emulator::shared_at(from, 8), 8);
   return v;
 }
-inline void store_shared_int(unsigned to, int4 v) {
-  std::memcpy(emulator::shared_at(to, 16), &v, 16);
+inline void store_shared_pair(unsigned to, int2 v) {
+  std::memcpy(emulator::shared_at(to, 8), &v, 8);
 }
 inline float load_constant(const float* from) {
   return emulator::check(from, "a load") ? *from : NAN;

@@ -12,7 +12,7 @@ SUM_THREADS = 256  # of a block of the kernel that sums shares: as the consumers
 TILES = ((128, 128), (256, 64), (128, 64))  # (rows, filters): what a consumer's registers hold
 _ALIGNMENT = 1024  # bytes: a stage begins at a multiple, TVM's shared memory need not
 _BARRIER = 8  # bytes
-_WINDOW = 16  # bytes: where a row's window begins
+_WINDOW = 8  # bytes: where a row's window begins
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from .config import TILES, TensorCore
 
 SM90 = 90  # compute capability times 10: wgmma exists there and nowhere else
 LEAST_GROUP = 32  # channels and filters of a group: a step and half of a tile's filters
-_MOST_REACH = 1 << 29  # pixels that a window may lie outside of the map: indices stay 32-bit
+_MOST_REACH = 1 << 14  # pixels: a place on the map, or in a window beside it, takes 16 bits
 
 
 def supports(spec: ConvSpec, epilogue: Epilogue, hw: Hardware) -> str | None:
@@ -89,5 +89,5 @@ def _too_large(config: TensorCore, spec: ConvSpec) -> str | None:
         return "2^31 steps or more; they are counted in 32 bits"
     reach = max(spec.r, spec.s) * spec.dilation + max(spec.padding) + max(spec.h, spec.w)
     if reach >= _MOST_REACH:
-        return f"windows reach {reach} pixels, {_MOST_REACH} is the limit of their indices"
+        return f"windows reach {reach} pixels from the map's corner; {_MOST_REACH} is the limit"
     return None

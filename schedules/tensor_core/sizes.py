@@ -9,8 +9,9 @@ from tvm_winograd.te.common import ceil_div
 
 from .config import STEP, TensorCore
 
-_PEAK_BLOCK = 16384  # elements of an image that a block of the peaks' kernel reads, at least
-_MOST_PEAKS = 64  # blocks an image
+_PEAK_ELEMENTS = 8192  # of an image that a block of the peaks' kernel reads, at least
+_MOST_PEAKS = 16  # blocks an image; where images are few:
+_MOST_PEAKS_OF_FEW, _FEW = 64, 8
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def parts_words(spec: ConvSpec, config: TensorCore) -> int:
 
 def peak_blocks(spec: ConvSpec) -> int:
     """Blocks of an image that each find the largest |x| of a part of it."""
-    return min(_MOST_PEAKS, ceil_div(spec.h * spec.w * spec.c, _PEAK_BLOCK))
+    most = _MOST_PEAKS if spec.n > _FEW else _MOST_PEAKS_OF_FEW
+    return min(most, ceil_div(spec.h * spec.w * spec.c, _PEAK_ELEMENTS))
 
 
 def weight_words(spec: ConvSpec, config: TensorCore) -> tuple[int, int]:

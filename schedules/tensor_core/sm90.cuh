@@ -20,15 +20,13 @@ DEVICE float4 load_shared(unsigned from) {
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from) : "memory");
   return v;
 }
-DEVICE int4 load_shared_int(unsigned from) {
-  int4 v;
-  asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+DEVICE int2 load_shared_pair(unsigned from) {
+  int2 v;
+  asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
   return v;
 }
-DEVICE void store_shared_int(unsigned to, int4 v) {
-  asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};"
-               ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+DEVICE void store_shared_pair(unsigned to, int2 v) {
+  asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(to), "r"(v.x), "r"(v.y) : "memory");
 }
 // Of data that no thread of the kernel writes.
 DEVICE float load_constant(const float* from) { return __ldg(from); }

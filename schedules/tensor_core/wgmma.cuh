@@ -28,7 +28,7 @@ constexpr int kWarpgroup = 128;   // threads
 constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kConsumers = 1;     // named barriers: kConsumers and the next, kProducers
 constexpr int kProducers = 3;
-constexpr int kOutside = -(1 << 30);  // a row of the map that no tap brings back inside
+constexpr int kOutside = -(1 << 14);  // a row of the map that no tap brings back inside
 
 // The knobs of a kernel; schedules/tensor_core/config.py says what they are.
 template <int kRows_, int kFilters_, int kPromote_, int kStages_, int kVector_, bool kOrdered_>
@@ -40,7 +40,7 @@ struct Config {
   static constexpr int kSums = kFilters / 2;        // of a thread and tile of 64 rows
   static constexpr int kGroups = kFilters / 16;     // of filters, eight sums each
   static constexpr int kA = kRows * kRowBytes, kB = kFilters * kRowBytes;
-  static constexpr int kTable = kRows * 16;         // bytes: where a tile's rows begin
+  static constexpr int kTable = kRows * 8;          // bytes: where a tile's rows begin
   static constexpr int kBarriers = kStages * (kA + kB) + 2 * kTable;
   static constexpr int kShared = 1024 + kBarriers + 16 * kStages;  // 1024: to align the rest
 };
@@ -204,31 +204,38 @@ struct Tap {
   }
 };
 
-// Where the window of a row of A begins: its offset in x and its place on the map.
-DEVICE int4 window_of(const Conv& p, int row) {
+// Where the window of a row of A begins: its offset in x; its place on the map, y and x in 16 bits.
+DEVICE int2 window_of(const Conv& p, int row) {
   const int area = p.out_height * p.out_width, pixel = row % area;
   const int y = pixel / p.out_width * p.stride_h - p.pad_h;
   const int x = pixel % p.out_width * p.stride_w - p.pad_w;
-  if (row >= p.rows()) return make_int4(0, kOutside, 0, 0);
-  return make_int4(((row / area * p.height + y) * p.width + x) * p.channels, y, x, 0);
+  if (row >= p.rows()) return make_int2(0, kOutside * 65536);
+  return make_int2(((row / area * p.height + y) * p.width + x) * p.channels, y * 65536 | (x & 65535));
 }
 
-// A step of A: each thread copies one product, or four neighbours, of several rows.
+// A step of A: each thread copies one product, or four neighbours, of several rows. Eight windows
+// are loaded at once: a producer's warp is alone on its scheduler, nothing else hides its waits.
 template <class C>
 DEVICE void gather(const Conv& p, const float* x, const Tap& tap, unsigned table, unsigned to) {
-  constexpr int kColumns = kStep / C::kVector, kTurn = kWarpgroup / kColumns;
-  const int product = thread_index() % kColumns * C::kVector;
-  const int dy = tap.r * p.dilation_h, dx = tap.s * p.dilation_w;
-  const int offset = (dy * p.width + dx) * p.channels + tap.c;
-#pragma unroll 4
-  for (int row = thread_index() / kColumns; row < C::kRows; row += kTurn) {
-    const int4 window = load_shared_int(table + 16 * row);
-    const bool valid = tap.r < p.taps_h && (unsigned)(window.y + dy) < (unsigned)p.height &&
-                       (unsigned)(window.z + dx) < (unsigned)p.width;
-    const float* from = x + (valid ? window.x + offset : 0);
-    const unsigned place = to + swizzled(row, product / 4) + product % 4 * 4;
-    if constexpr (C::kVector == 4) copy16(place, from, valid);
-    else copy4(place, from, valid);
+  constexpr int kColumns = kStep / C::kVector, kTurn = kWarpgroup / kColumns, kAhead = 8;
+  const int product = thread_index() % kColumns * C::kVector, dy = tap.r * p.dilation_h;
+  const int dx = tap.s * p.dilation_w, offset = (dy * p.width + dx) * p.channels + tap.c;
+  const unsigned height = tap.r < p.taps_h ? p.height : 0;
+#pragma unroll 1
+  for (int first = thread_index() / kColumns; first < C::kRows; first += kAhead * kTurn) {
+    int2 windows[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) windows[i] = load_shared_pair(table + 8 * (first + i * kTurn));
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int row = first + i * kTurn;
+      const bool valid = (unsigned)((windows[i].y >> 16) + dy) < height &&
+                         (unsigned)((short)windows[i].y + dx) < (unsigned)p.width;
+      const float* from = x + (valid ? windows[i].x + offset : 0);
+      const unsigned place = to + swizzled(row, product / 4) + product % 4 * 4;
+      if constexpr (C::kVector == 4) copy16(place, from, valid);
+      else copy4(place, from, valid);
+    }
   }
 }
 
@@ -239,7 +246,7 @@ template <class C> DEVICE void produce(const Conv& p, const Arrays& arrays, unsi
   for (Work<C> work(p); work.next();) {
     const int column = work.tile % p.columns<C>(), first_row = work.tile / p.columns<C>() * C::kRows;
     for (int i = thread_index(); i < C::kRows; i += kWarpgroup)
-      store_shared_int(table + 16 * i, window_of(p, first_row + i));
+      store_shared_pair(table + 8 * i, window_of(p, first_row + i));
     named_barrier(kProducers, kWarpgroup);
     const float* x = arrays.x + column / p.filter_tiles<C>() * p.group_channels();
     const unsigned* b = arrays.a + ((size_t)column * work.steps + work.first) * (C::kB / 4);
@@ -278,6 +285,7 @@ template <class C> struct Rows {
       const int m = i / 2 * 128 + thread / 32 * 16 + i % 2 * 8 + (g / 2 + g % 2 * 4);
       const unsigned* of_image = peaks + p.image_of(first + m) * p.peaks;
       unsigned most = 0;
+#pragma unroll 4
       for (int j = lane % 4; j < p.peaks; j += 4) most = max(most, load_constant(of_image + j));
       most = max(most, xor_lane(most, 1));
       row[i / 2][i % 2] = first + m;
