@@ -13,7 +13,7 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 NONE, BIAS, RELU6 = Epilogue(), Epilogue(bias=True), Epilogue(bias=True, relu6=True)
 BASE = ConvSpec(n=2, c=32, h=9, w=7, k=128, layout="NHWC")
 SMALL = TensorCore(stages=3, blocks=3)  # more steps than stages, more tiles than blocks
-TALL = replace(SMALL, rows=256, filters=64)
+TALL = replace(SMALL, rows=192, filters=64)
 NARROW = replace(SMALL, filters=64)
 
 
@@ -29,20 +29,20 @@ CASES: dict[str, tuple[ConvSpec, Epilogue, TensorCore]] = {
     "pointwise-strided": (_spec(r=1, s=1, padding=0, stride=2, c=64, k=260), BIAS, SMALL),
     "strided": (_spec(n=3, c=36, k=72, stride=2), FULL, SMALL),
     "ragged-filters": (_spec(c=40, k=131), FULL, SMALL),
-    "ragged-channels": (_spec(c=37, k=70), FULL, replace(SMALL, gather="words")),
-    "words-of-vectors": (_spec(c=36, k=64), FULL, replace(NARROW, gather="words")),
-    "one-channel": (_spec(c=1, k=10, r=5, s=5, padding=2), RELU6, replace(NARROW, gather="words")),
+    "ragged-channels": (_spec(c=37, k=70), FULL, SMALL),
+    "three-consumers": (_spec(c=36, k=64), FULL, TALL),
+    "one-channel": (_spec(c=1, k=10, r=5, s=5, padding=2), RELU6, NARROW),
     "stem": (
         _spec(c=3, k=20, h=17, w=15, r=7, s=5, stride=2, padding=(3, 2, 3, 1)),
         RELU6,
-        replace(TALL, gather="words", promote=1),
+        replace(TALL, promote=1),
     ),
     "wide-filter": (_spec(c=4, k=36, h=13, w=13, r=1, s=11, padding=(0, 5, 0, 5)), FULL, TALL),
     "dilated": (_spec(c=68, h=11, w=13, dilation=2, padding=(2, 2, 2, 2)), FULL, NARROW),
     "unpadded": (_spec(padding=0, c=64, k=68), BIAS, TALL),
     "far-padding": (_spec(padding=(3, 4, 3, 0), k=64), FULL, NARROW),
     "groups": (_spec(c=72, k=140, groups=2), FULL, SMALL),
-    "groups-of-words": (_spec(c=66, k=66, groups=2), FULL, replace(NARROW, gather="words")),
+    "groups-of-ragged-channels": (_spec(c=66, k=66, groups=2), FULL, NARROW),
     "many-images": (_spec(n=40, h=3, w=2, c=64, k=64), FULL, TALL),
     "promoted-each-step": (_spec(c=40), FULL, replace(SMALL, promote=1)),
     "two-stages": (_spec(c=64), FULL, replace(SMALL, stages=2)),

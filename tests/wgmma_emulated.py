@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from convs import poison
 from tvm_winograd.schedules.tensor_core import pack, sizes, source
-from tvm_winograd.schedules.tensor_core.config import SUM_THREADS, THREADS, TensorCore
+from tvm_winograd.schedules.tensor_core.config import TensorCore
 from tvm_winograd.schedules.tensor_core.source import ACTIVATIONS, FOLDER
 
 from tvm_winograd.build import host_compiler
@@ -20,14 +20,13 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 
 HERE = Path(__file__).parent
 PEAK_THREADS = 256
-_NAMES = ("x", "a", "bias", "residual", "peaks", "parts", "y", "peaks_out")
 _SOURCE = """
 #include "wgmma_emulator.h"
 #include "{header}"
 using namespace tensor_core;
 using Knobs = {knobs};
 template <class Activation> void run(void** p, const int* s, int grid) {{
-  const auto x = (const float*)p[0];
+  const auto x = (const float*)p[8];  // padded
   const auto a = (const unsigned*)p[1];
   const auto bias = (const float*)p[2], residual = (const float*)p[3];
   const auto peaks = (unsigned*)p[4], peaks_out = (unsigned*)p[7];
@@ -38,32 +37,38 @@ template <class Activation> void run(void** p, const int* s, int grid) {{
   }});
   const Conv conv{{{sizes}}};
   const int shared = conv.tiles<Knobs>() - conv.whole;
-  emulator::launch(shared * Knobs::kTiles * Knobs::kGroups, {sum_threads}, 0, [=] {{
+  emulator::launch(shared * Knobs::kGroups, {sum_threads}, 0, [=] {{
     sum_shares<Knobs, Activation>(a, bias, residual, peaks, parts, y, peaks_out, {sizes});
   }});
 }}
-extern "C" const char* emulate_packing(void** p, const long* bytes, const int* s) {{
+extern "C" const char* emulate_packing(void** p, const long* bytes, const int* s, int channels) {{
   using namespace emulator;
   faults.clear(), buffers.clear();
   for (int i = 0; i < 2; ++i) buffers.push_back({{(const char*)p[i], (size_t)bytes[i]}});
   static unsigned warps[8];
   const Conv conv{{{sizes}}};
   launch(conv.columns<Knobs>() * Knobs::kFilters, {peak_threads}, 0, [=] {{
-    pack_weights<Knobs>((const float*)p[0], (unsigned*)p[1], warps, {sizes});
+    pack_weights<Knobs>((const float*)p[0], (unsigned*)p[1], warps, channels, {sizes});
   }});
   return faults.c_str();
 }}
 extern "C" int shared_bytes() {{ return Knobs::kShared; }}
 extern "C" const char* emulate(void** p, const long* bytes, const int* s, int grid, unsigned seed,
-                               const char* activation) {{
+                               const char* activation, int channels, int given) {{
   using namespace emulator;
   faults.clear(), buffers.clear(), order.seed(seed);
-  for (int i = 0; i < 8; ++i)
+  for (int i = 0; i < 9; ++i)
     if (p[i]) buffers.push_back({{(const char*)p[i], (size_t)bytes[i]}});
   static unsigned warps[8];
-  if (s[16] > 0 && seed % 2 == 1)  // else the peaks are given
-    launch(s[0] * s[16], {peak_threads}, 0, [=] {{
-      image_peaks((const float*)p[0], (unsigned*)p[4], warps, s[1] * s[2] * s[3], s[16]);
+  const int parts = given ? 1 : s[16];
+  if (p[0] != p[8])
+    launch(s[0] * parts, {peak_threads}, 0, [=] {{
+      pad_channels((const float*)p[0], (float*)p[8], given ? nullptr : (unsigned*)p[4], warps,
+                   s[1] * s[2], channels, s[15], parts, 0);
+    }});
+  else if (!given)
+    launch(s[0] * parts, {peak_threads}, 0, [=] {{
+      image_peaks((const float*)p[0], (unsigned*)p[4], warps, s[1] * s[2] * s[3], parts);
     }});
   const std::string name(activation);
 {branches}
@@ -83,8 +88,8 @@ def library(config: TensorCore) -> ctypes.CDLL:
         header=FOLDER / "wgmma.cuh",
         knobs=config.cuda,
         sizes=fields,
-        threads=THREADS,
-        sum_threads=SUM_THREADS,
+        threads=config.threads,
+        sum_threads=config.sum_threads,
         peak_threads=PEAK_THREADS,
         branches=branches,
     )
@@ -109,30 +114,32 @@ def run(
     """(y, bits of max|y| of each image) of x, w[, bias][, residual]; poisoned before.
 
     Args:
-        seed: of the order of threads; odd, unless `peaks` holds the bits of max|x| of each image.
+        seed: of the order of threads.  peaks: the bits of max|x| of each image, if given.
     """
     x, w, *extra = arrays
     bias = extra.pop(0) if epilogue.bias else None
     residual = extra.pop(0) if epilogue.residual else None
     values = 1 if peaks is not None else sizes.peak_blocks(spec)
-    seed = 2 * seed + (peaks is None)
-    if peaks is None:
+    found = peaks is None
+    if found:
         peaks = np.full(spec.n * values, 0x7FC00000, "uint32")
     parts = poison((max(1, sizes.parts_words(spec, config)),), "float32")
     y, peaks_out = poison(spec.output_shape, "float32"), np.zeros(spec.n, "uint32")
     packed = pack.pack_weights(w, spec, config)
     given = [x, packed, bias, residual, peaks, parts, y, peaks_out]
     aligned_ = [None if v is None else aligned(v) for v in given]
+    shape = sizes.padded_shape(spec)
+    aligned_.append(aligned(poison(shape, "float32")) if shape else aligned_[0])
     knobs = library(replace(config, blocks=1, shares=0))  # these are no part of the C++ type
     sized = np.array(sizes.conv_of(spec, config, values).values(), "int32")
     entry = knobs.emulate
     entry.restype = ctypes.c_char_p
-    pointers = (ctypes.c_void_p * 8)(*[None if v is None else v.ctypes.data for v in aligned_])
-    lengths = (ctypes.c_long * 8)(*[0 if v is None else v.nbytes for v in aligned_])
+    pointers = (ctypes.c_void_p * 9)(*[None if v is None else v.ctypes.data for v in aligned_])
+    lengths = (ctypes.c_long * 9)(*[0 if v is None else v.nbytes for v in aligned_])
     activation = source.activation(epilogue).split("::")[1]
     faults = entry(
         pointers, lengths, sized.ctypes.data_as(ctypes.c_void_p), sizes.grid(spec, config), seed,
-        activation.encode(),
+        activation.encode(), spec.c, not found,
     ).decode()  # fmt: skip
     assert not faults, faults
     return aligned_[6], aligned_[7]
@@ -146,7 +153,7 @@ def packed(spec: ConvSpec, config: TensorCore, w: np.ndarray) -> np.ndarray:
     entry.restype = ctypes.c_char_p
     pointers = (ctypes.c_void_p * 2)(*[v.ctypes.data for v in given])
     lengths = (ctypes.c_long * 2)(*[v.nbytes for v in given])
-    faults = entry(pointers, lengths, sized.ctypes.data_as(ctypes.c_void_p)).decode()
+    faults = entry(pointers, lengths, sized.ctypes.data_as(ctypes.c_void_p), spec.c // spec.groups).decode()
     assert not faults, faults
     return given[1]
 

@@ -305,21 +305,15 @@ inline void store_global4(float* to, float4 v) {
   if (emulator::check(vector, "a vector store")) *vector = v;
 }
 
-template <class Vector> void emulated_copy(unsigned to, const void* from, bool valid) {
-  const Vector* source = static_cast<const Vector*>(from);
-  char* place = emulator::shared_at(to, sizeof(Vector));
-  if (valid && !emulator::check(source, "a copy")) return;
-  emulator::poison(place, sizeof(Vector));
-  emulator::current->copies.push_back([=] {
-    if (valid) std::memcpy(place, source, sizeof(Vector));
-    else std::memset(place, 0, sizeof(Vector));
-  });
-}
 inline void copy16(unsigned to, const void* from, bool valid) {
-  emulated_copy<float4>(to, from, valid);
-}
-inline void copy4(unsigned to, const void* from, bool valid) {
-  emulated_copy<float>(to, from, valid);
+  const float4* source = static_cast<const float4*>(from);
+  char* place = emulator::shared_at(to, 16);
+  if (valid && !emulator::check(source, "a copy")) return;
+  emulator::poison(place, 16);
+  emulator::current->copies.push_back([=] {
+    if (valid) std::memcpy(place, source, 16);
+    else std::memset(place, 0, 16);
+  });
 }
 inline void arrive_after_copies(unsigned barrier) {
   emulator::Thread* thread = emulator::current;
@@ -429,7 +423,6 @@ inline float2 from_half2(unsigned both) {
   return {emulator::half_value(both & 0xffff), emulator::half_value(both >> 16)};
 }
 
-inline void settle(unsigned (&)[8]) {}
 template <int kCount> void registers_down() {}
 template <int kCount> void registers_up() {}
 inline void wgmma_fence() {}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 STEP = 32  # products of a step: a row of 128 bytes in shared memory
 ROW_BYTES = 128
-THREADS = 384  # of a block: a producer warpgroup and two consumers
-SUM_THREADS = 256  # of a block of the kernel that sums shares: as the consumers
-TILES = ((128, 128), (256, 64), (128, 64))  # (rows, filters): what a consumer's registers hold
+VECTOR = 4  # channels that a thread copies at once
+WARPGROUP = 128  # threads
+TILES = ((128, 128), (192, 64), (128, 64))  # (rows, filters): what registers hold
 _ALIGNMENT = 1024  # bytes: a stage begins at a multiple, TVM's shared memory need not
 _BARRIER = 8  # bytes
 _WINDOW = 8  # bytes: where a row's window begins
@@ -23,8 +22,6 @@ class TensorCore:
     filters: int = 128  # of a tile
     promote: int = 2  # steps of 32 products, after which sums leave the tensor core
     stages: int = 6  # of shared memory, a step each
-    # How a step of the input is copied: 4 neighbouring channels, or one, at a time
-    gather: Literal["vectors", "words"] = "vectors"
     # The consumers take turns to start their products, so that one splits while the other multiplies
     ordered: bool = True
     blocks: int = 132  # of a full grid, one an SM; each takes tiles in turn
@@ -32,9 +29,14 @@ class TensorCore:
     shares: int = 0
 
     @property
-    def vector(self) -> int:
-        """Channels of a copy."""
-        return 4 if self.gather == "vectors" else 1
+    def sum_threads(self) -> int:
+        """Of a block of the kernel that sums shares: a warpgroup every 64 rows."""
+        return self.rows // 64 * WARPGROUP
+
+    @property
+    def threads(self) -> int:
+        """Of a block: the consumers, and a warpgroup that copies."""
+        return self.sum_threads + WARPGROUP
 
     @property
     def stage_bytes(self) -> int:
@@ -48,12 +50,12 @@ class TensorCore:
 
     @property
     def pieces(self) -> int:
-        """Blocks of the kernel that sums shares, for one tile: 128 rows x 16 filters each."""
-        return self.rows // 128 * self.filters // 16
+        """Blocks of the kernel that sums shares, for one tile: 16 filters each."""
+        return self.filters // 16
 
     @property
     def cuda(self) -> str:
         """The C++ type of these knobs in wgmma.cuh."""
-        values = (self.rows, self.filters, self.promote, self.stages, self.vector)
+        values = (self.rows, self.filters, self.promote, self.stages)
         ordered = str(self.ordered).lower()
         return f"tensor_core::Config<{', '.join(map(str, values))}, {ordered}>"

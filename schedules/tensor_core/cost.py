@@ -13,9 +13,8 @@ from tvm_winograd.shapes import ConvSpec
 from . import sizes
 from .config import TensorCore
 
-# Clocks of a step, by (rows, filters): 768, 768 and 384 are the tensor cores'.
-_STEP = {(128, 128): 1100, (256, 64): 1400, (128, 64): 850}
-_WORDS = 1.3  # a step gathered in words, over one in vectors
+# Clocks of a step, by (rows, filters): 768, 576 and 384 are the tensor cores'.
+_STEP = {(128, 128): 1100, (192, 64): 1050, (128, 64): 850}
 _SHORT = 1.02  # promotion every step, over every second
 _TILE = 2500  # clocks: the first stages of a tile, its store
 _PART = 1500  # clocks: to store a part of a tile in the workspace
@@ -27,7 +26,9 @@ def seconds(config: TensorCore, spec: ConvSpec, hw: Gpu, given: bool = False) ->
     kernels = clocks / hw.hertz + LAUNCH_CLOCKS / hw.hertz
     if config.shares:
         kernels += stream_seconds(4 * 2 * _parts(config, spec), hw)
-    if not given:
+    if sizes.padded_shape(spec):
+        kernels += stream_seconds(4 * spec.n * spec.h * spec.w * (spec.c + sizes.channels(spec)), hw)
+    elif not given:
         kernels += stream_seconds(4 * spec.n * spec.h * spec.w * spec.c, hw)
     return max(kernels, memory_seconds(spec.bytes, hw) + LAUNCH_CLOCKS / hw.hertz)
 
@@ -36,7 +37,7 @@ def _block(config: TensorCore, spec: ConvSpec) -> float:
     """Clocks of the block that has most to do."""
     steps, whole = sizes.steps(spec), sizes.whole_tiles(spec, config)
     step = float(_STEP[config.rows, config.filters])
-    step *= (_WORDS if config.gather == "words" else 1) * (_SHORT if config.promote == 1 else 1)
+    step *= _SHORT if config.promote == 1 else 1
     tiles = -(-whole // config.blocks)
     clocks = tiles * (steps * step + _TILE)
     if config.shares:

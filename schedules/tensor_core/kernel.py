@@ -1,6 +1,7 @@
 """Convolution on sm_90's tensor cores with the accuracy of float32: PrimFuncs around wgmma.cuh.
 
-    image_peaks   X -> S        max|x| of each image, in parts; not where S is given
+    pad_channels  X -> V, S     where groups have no multiple of 4 channels; max|x| on the way
+    image_peaks   X -> S        else max|x| of each image, in parts; not where S is given
     convolve      X, A, S -> O  tiles; of those that fill no wave, shares of their steps -> P
     sum_shares    P -> O        the shares' sums, where there are any
 
@@ -17,7 +18,7 @@ from typing import Any
 from tvm_winograd.shapes import ConvSpec, Epilogue
 
 from . import pack, sizes, source
-from .config import SUM_THREADS, THREADS, TensorCore
+from .config import TensorCore
 
 PEAK_THREADS = 256
 # A word of shared memory for each warp of a block that looks for a maximum
@@ -56,7 +57,9 @@ def prim_func(
             T.func_attr(_READY)
             with T.sblock("root"):
                 data |= _workspaces(spec, config, peaks)
-                if not peaks.given:
+                if "V" in data:
+                    _pad_channels(spec, data, peaks)
+                elif not peaks.given:
                     _image_peaks(spec, data)
                 # A given S has one value an image, ours one for each block that looked at it.
                 conv = sizes.conv_of(spec, config, 1 if peaks.given else sizes.peak_blocks(spec))
@@ -83,7 +86,7 @@ def weight_func(spec: ConvSpec, config: TensorCore) -> Any:
                     sizes.columns(spec, config) * config.filters,
                     PEAK_THREADS,
                     [w, a],
-                    sizes.conv_of(spec, config, 0).values(),
+                    (spec.c // spec.groups, *sizes.conv_of(spec, config, 0).values()),
                     _WARPS,
                 )
     return builder.get()
@@ -117,6 +120,8 @@ def _workspaces(spec: ConvSpec, config: TensorCore, peaks: Peaks) -> dict[str, A
     if not peaks.given:
         parts = spec.n * sizes.peak_blocks(spec)
         found["S"] = T.sblock_alloc_buffer((parts,), "uint32", scope="global").data
+    if shape := sizes.padded_shape(spec):
+        found["V"] = T.sblock_alloc_buffer(shape, "float32", scope="global").data
     if config.shares:
         words = sizes.parts_words(spec, config)
         found["P"] = T.sblock_alloc_buffer((words,), "float32", scope="global").data
@@ -150,10 +155,8 @@ def _launch(
                 call = T.cuda.func_call(
                     f"tensor_core::{function}", *pointers, *values, source_code=source.text()
                 )
-                # One block an SM: ptxas knows how many registers a thread of three warpgroups
-                # begins with, as setmaxnreg needs.
-                least = 1 if threads == THREADS else 2
-                with T.attr(0, "tirx.launch_bounds_min_blocks_per_sm", least):
+                # ptxas then knows how many registers a thread begins with, as setmaxnreg needs.
+                with T.attr(0, "tirx.launch_bounds_min_blocks_per_sm", 1):
                     T.evaluate(call)
 
 
@@ -163,14 +166,21 @@ def _image_peaks(spec: ConvSpec, data: dict[str, Any]) -> None:
     _launch("image_peaks", spec.n * parts, PEAK_THREADS, [data["X"], data["S"]], values, _WARPS)
 
 
+def _pad_channels(spec: ConvSpec, data: dict[str, Any], peaks: Peaks) -> None:
+    parts, found = sizes.peak_blocks(spec), 0 if peaks.given else data["S"]
+    values = (spec.h * spec.w, spec.c, spec.groups, parts, 0)
+    pointers = [data["X"], data["V"], found]
+    _launch("pad_channels", spec.n * parts, PEAK_THREADS, pointers, values, _WARPS)
+
+
 def _convolve(
     conv: sizes.Conv, epilogue: Epilogue, config: TensorCore, data: dict[str, Any], grid: int
 ) -> None:
-    names = ("X", "A", "B", "R", "S", "P", "O", "T")
+    names = ("V" if "V" in data else "X", "A", "B", "R", "S", "P", "O", "T")
     _launch(
         f"convolve<{config.cuda}, {source.activation(epilogue)}>",
         grid,
-        THREADS,
+        config.threads,
         [data.get(name, 0) for name in names],
         conv.values(),
         (config.shared_bytes, "uint8", "shared.dyn"),
@@ -184,7 +194,7 @@ def _sum_shares(
     _launch(
         f"sum_shares<{config.cuda}, {source.activation(epilogue)}>",
         tiles * config.pieces,
-        SUM_THREADS,
+        config.sum_threads,
         [data.get(name, 0) for name in names],
         conv.values(),
     )

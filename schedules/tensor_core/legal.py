@@ -38,7 +38,7 @@ def illegal(config: TensorCore, spec: ConvSpec, hw: Hardware) -> str | None:
     if reason := supports(spec, Epilogue(), hw):
         return reason
     assert isinstance(hw, Gpu)
-    if reason := _malformed(config) or _bad_gather(config, spec) or _bad_shares(config, spec):
+    if reason := _malformed(config) or _bad_shares(config, spec):
         return reason
     if config.shared_bytes > hw.shared_per_block:
         return f"{config.shared_bytes} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
@@ -56,16 +56,6 @@ def _malformed(config: TensorCore) -> str | None:
         return f"stages={config.stages}: 2 or more, to copy one while another is multiplied"
     if config.blocks < 1 or not 0 <= config.shares <= config.blocks:
         return f"blocks={config.blocks}, shares={config.shares}: 0 <= shares <= blocks"
-    return None
-
-
-def _bad_gather(config: TensorCore, spec: ConvSpec) -> str | None:
-    """None, or why the input cannot be copied like that."""
-    if config.gather not in ("vectors", "words"):
-        return f'gather={config.gather!r}: "vectors" or "words"'
-    channels = spec.c // spec.groups
-    if config.gather == "vectors" and channels % 4:
-        return f'gather="vectors" needs a multiple of 4 channels a group, got {channels}'
     return None
 
 

@@ -30,14 +30,13 @@ def shape(spec: ConvSpec, config: TensorCore) -> tuple[int]:
 
 def pack_weights(w: np.ndarray, spec: ConvSpec, config: TensorCore) -> np.ndarray:
     """(k, c/groups, r, s) float32 -> A, uint32."""
-    groups, filters = spec.groups, spec.k // spec.groups
-    padded = ceil_div(filters, config.filters) * config.filters
+    groups, filters, channels = spec.groups, spec.k // spec.groups, sizes.group_channels(spec)
+    taps = np.asarray(w, "float32").transpose(0, 2, 3, 1)
+    taps = np.pad(taps, ((0, 0), (0, 0), (0, 0), (0, channels - taps.shape[3])))
     length = sizes.steps(spec) * STEP
-    rows = np.zeros((groups, padded, length), "float32")
-    rows[:, :filters, : sizes.products(spec)] = (
-        np.asarray(w, "float32").transpose(0, 2, 3, 1).reshape(groups, filters, -1)
-    )
-    rows = rows.reshape(groups * padded, length)
+    rows = np.zeros((groups, ceil_div(filters, config.filters) * config.filters, length), "float32")
+    rows[:, :filters, : sizes.products(spec)] = taps.reshape(groups, filters, -1)
+    rows = rows.reshape(-1, length)
     scale, undo = scales(rows)
     high, low = split(rows, scale[:, None])
     blocks = _in_blocks(np.stack([high, low]), config)

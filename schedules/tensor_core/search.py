@@ -43,9 +43,8 @@ def _configs(spec: ConvSpec, hw: Hardware) -> tuple[TensorCore, ...]:
 
 def _fitted(rows: int, filters: int, spec: ConvSpec, hw: Gpu) -> TensorCore:
     """A tile with as many stages as shared memory holds."""
-    gather = "words" if spec.c // spec.groups % 4 else "vectors"
     promote = 1 if sizes.products(spec) <= SHORT else 2
-    config = TensorCore(rows, filters, promote, _MOST_STAGES, gather, blocks=hw.sms)
+    config = TensorCore(rows, filters, promote, _MOST_STAGES, blocks=hw.sms)
     while config.shared_bytes > hw.shared_per_block:
         config = replace(config, stages=config.stages - 1)
     return config

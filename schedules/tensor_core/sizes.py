@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te.common import ceil_div
 
-from .config import STEP, TensorCore
+from .config import STEP, VECTOR, TensorCore
 
 _PEAK_ELEMENTS = 8192  # of an image that a block of the peaks' kernel reads, at least
 _MOST_PEAKS = 16  # blocks an image; where images are few:
@@ -47,15 +47,31 @@ def conv_of(spec: ConvSpec, config: TensorCore, peaks: int) -> Conv:
     """The kernel's argument for `spec`; `peaks` values hold max|x| of an image."""
     top, left, _, _ = spec.padding
     return Conv(
-        *(spec.n, spec.h, spec.w, spec.c, spec.oh, spec.ow, spec.k),
+        *(spec.n, spec.h, spec.w, channels(spec), spec.oh, spec.ow, spec.k),
         *(spec.r, spec.s, spec.stride, spec.stride, top, left, spec.dilation, spec.dilation),
         *(spec.groups, peaks, whole_tiles(spec, config), config.shares),
     )
 
 
+def group_channels(spec: ConvSpec) -> int:
+    """Channels of a group as the kernel counts them: whole vectors."""
+    return ceil_div(spec.c // spec.groups, VECTOR) * VECTOR
+
+
+def channels(spec: ConvSpec) -> int:
+    """Channels of the input as the kernel counts them."""
+    return spec.groups * group_channels(spec)
+
+
+def padded_shape(spec: ConvSpec) -> tuple[int, int, int, int] | None:
+    """Shape of the input's copy with whole vectors of channels, NHWC; None: it has them."""
+    wide = channels(spec)
+    return None if wide == spec.c else (spec.n, spec.h, spec.w, wide)
+
+
 def products(spec: ConvSpec) -> int:
-    """Products of one output."""
-    return spec.r * spec.s * (spec.c // spec.groups)
+    """Products of one output, those of padding channels included."""
+    return spec.r * spec.s * group_channels(spec)
 
 
 def steps(spec: ConvSpec) -> int:

@@ -43,10 +43,6 @@ DEVICE void copy16(unsigned to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
 }
-DEVICE void copy4(unsigned to, const void* from, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-               ::"r"(to), "l"(from), "r"(valid ? 4 : 0) : "memory");
-}
 // This thread's copies so far arrive at the barrier, once each thread, when they are complete.
 DEVICE void arrive_after_copies(unsigned barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
@@ -123,12 +119,6 @@ DEVICE float2 from_half2(unsigned both) {
   asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
       : "=f"(v.x), "=f"(v.y) : "r"(both));
   return v;
-}
-
-// The values are in their registers here: ptxas computes them no later.
-DEVICE void settle(unsigned (&v)[8]) {
-  asm volatile("" : "+r"(v[0]), "+r"(v[1]), "+r"(v[2]), "+r"(v[3]), "+r"(v[4]), "+r"(v[5]),
-               "+r"(v[6]), "+r"(v[7]));
 }
 
 // ---- wgmma, by the four warps of a warpgroup ----

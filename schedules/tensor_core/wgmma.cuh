@@ -7,10 +7,10 @@
 // filter) to 2^13 .. 2^14; low * high, high * low and high * high are summed by wgmma. Tensor cores
 // add with truncation: the sums leave them every kPromote steps and are added in float32.
 //
-//   a block          a producer warpgroup, two consumer warpgroups; lives for all its tiles
+//   a block          a producer warpgroup, a consumer warpgroup every 64 rows; lives for all tiles
 //   a stage          A (kRows, 32) float32 and B (kFilters, 32) fp16 high | low, both in rows of
 //                    128 bytes whose 16-byte pieces are permuted by row % 8 (wgmma's swizzle)
-//   A                cp.async, 16 or 4 bytes each, zeros outside the map; split in registers
+//   A                cp.async, 4 channels each, zeros outside the map; split in registers
 //   B                one bulk copy of what pack.py laid out
 //
 // Three permutations cost nothing, since the weights are packed at compile time:
@@ -25,19 +25,19 @@ namespace tensor_core {
 constexpr int kStep = 32;         // products
 constexpr int kRowBytes = 128;    // of 32 float32, or of 32 fp16 high and 32 low
 constexpr int kWarpgroup = 128;   // threads
-constexpr int kThreads = 3 * kWarpgroup;
-constexpr int kConsumers = 1;     // named barriers: kConsumers and the next, kProducers
-constexpr int kProducers = 3;
+constexpr int kVector = 4;        // channels that a thread copies at once
+constexpr int kConsumers = 1;     // named barriers: of each consumer from here on, kProducers
+constexpr int kProducers = 4;
 constexpr int kOutside = -(1 << 14);  // a row of the map that no tap brings back inside
 
 // The knobs of a kernel; schedules/tensor_core/config.py says what they are.
-template <int kRows_, int kFilters_, int kPromote_, int kStages_, int kVector_, bool kOrdered_>
-struct Config {
+template <int kRows_, int kFilters_, int kPromote_, int kStages_, bool kOrdered_> struct Config {
   static constexpr int kRows = kRows_, kFilters = kFilters_, kPromote = kPromote_;
-  static constexpr int kStages = kStages_, kVector = kVector_;
+  static constexpr int kStages = kStages_;
   static constexpr bool kOrdered = kOrdered_;
-  static constexpr int kTiles = kRows / 128;        // of 64 rows that a consumer multiplies
-  static constexpr int kSums = kFilters / 2;        // of a thread and tile of 64 rows
+  static constexpr int kWarpgroups = kRows / 64;    // consumers
+  static constexpr int kThreads = kWarpgroups * kWarpgroup;  // of the consumers
+  static constexpr int kSums = kFilters / 2;        // of a thread
   static constexpr int kGroups = kFilters / 16;     // of filters, eight sums each
   static constexpr int kA = kRows * kRowBytes, kB = kFilters * kRowBytes;
   static constexpr int kTable = kRows * 8;          // bytes: where a tile's rows begin
@@ -134,6 +134,32 @@ DEVICE void image_peaks(const float* x, unsigned* peaks, unsigned* warps, int im
   if (thread_index() == 0) store_global(peaks + block_index(), magnitude_of(rank));
 }
 
+// The channels of each group of x, padded with zeros to whole vectors, and the image's largest |x|
+// as above where `peaks` is not null. x is NHWC, or NCHW if `planar`.
+DEVICE void pad_channels(const float* x, float* padded, unsigned* peaks, unsigned* warps,
+                         int pixels, int channels, int groups, int parts, int planar) {
+  const int image = block_index() / parts, part = block_index() % parts;
+  const int of_group = channels / groups, vectors = (of_group + kVector - 1) / kVector;
+  const float* from = x + (size_t)image * pixels * channels;
+  float* to = padded + (size_t)image * pixels * groups * vectors * kVector;
+  unsigned rank = 0;
+  for (int i = part * 256 + thread_index(); i < pixels * groups * vectors; i += parts * 256) {
+    const int pixel = i / (groups * vectors), group = i / vectors % groups;
+    float v[kVector] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+    for (int e = 0; e < kVector; ++e) {
+      const int c = i % vectors * kVector + e, channel = group * of_group + c;
+      if (c >= of_group) continue;
+      v[e] = load_constant(from + (planar ? channel * pixels + pixel : pixel * channels + channel));
+      rank = max(rank, rank_of(as_bits(v[e])));
+    }
+    store_global4(to + (size_t)i * kVector, make_float4(v[0], v[1], v[2], v[3]));
+  }
+  if (peaks == nullptr) return;
+  rank = block_max(rank, warps);
+  if (thread_index() == 0) store_global(peaks + block_index(), magnitude_of(rank));
+}
+
 // ---- The work of a block ----
 
 // A block's tiles: whole ones, blocks taking turns, then its share of the steps of the others.
@@ -213,12 +239,13 @@ DEVICE int2 window_of(const Conv& p, int row) {
   return make_int2(((row / area * p.height + y) * p.width + x) * p.channels, y * 65536 | (x & 65535));
 }
 
-// A step of A: each thread copies one product, or four neighbours, of several rows. Eight windows
-// are loaded at once: a producer's warp is alone on its scheduler, nothing else hides its waits.
+// A step of A: each thread copies four neighbouring products of several rows. Several windows are
+// loaded at once: a producer's warp is alone on its scheduler, nothing else hides its waits.
 template <class C>
 DEVICE void gather(const Conv& p, const float* x, const Tap& tap, unsigned table, unsigned to) {
-  constexpr int kColumns = kStep / C::kVector, kTurn = kWarpgroup / kColumns, kAhead = 8;
-  const int product = thread_index() % kColumns * C::kVector, dy = tap.r * p.dilation_h;
+  constexpr int kColumns = kStep / kVector, kTurn = kWarpgroup / kColumns;
+  constexpr int kTurns = C::kRows / kTurn, kAhead = kTurns > 8 ? kTurns / 2 : kTurns;
+  const int piece = thread_index() % kColumns, dy = tap.r * p.dilation_h;
   const int dx = tap.s * p.dilation_w, offset = (dy * p.width + dx) * p.channels + tap.c;
   const unsigned height = tap.r < p.taps_h ? p.height : 0;
 #pragma unroll 1
@@ -232,15 +259,12 @@ DEVICE void gather(const Conv& p, const float* x, const Tap& tap, unsigned table
       const bool valid = (unsigned)((windows[i].y >> 16) + dy) < height &&
                          (unsigned)((short)windows[i].y + dx) < (unsigned)p.width;
       const float* from = x + (valid ? windows[i].x + offset : 0);
-      const unsigned place = to + swizzled(row, product / 4) + product % 4 * 4;
-      if constexpr (C::kVector == 4) copy16(place, from, valid);
-      else copy4(place, from, valid);
+      copy16(to + swizzled(row, piece), from, valid);
     }
   }
 }
 
 template <class C> DEVICE void produce(const Conv& p, const Arrays& arrays, unsigned base) {
-  constexpr int kColumns = kStep / C::kVector;
   Ring<C> ring;
   unsigned table = base + C::kStages * (C::kA + C::kB), other = table + C::kTable;
   for (Work<C> work(p); work.next();) {
@@ -250,7 +274,7 @@ template <class C> DEVICE void produce(const Conv& p, const Arrays& arrays, unsi
     named_barrier(kProducers, kWarpgroup);
     const float* x = arrays.x + column / p.filter_tiles<C>() * p.group_channels();
     const unsigned* b = arrays.a + ((size_t)column * work.steps + work.first) * (C::kB / 4);
-    Tap tap(p, work.first * kStep + thread_index() % kColumns * C::kVector);
+    Tap tap(p, work.first * kStep + thread_index() % (kStep / kVector) * kVector);
     for (int step = work.first; step < work.last; ++step, b += C::kB / 4) {
       const unsigned stage = stage_at<C>(base, ring.stage), barrier = full<C>(base, ring.stage);
       wait(empty<C>(base, ring.stage), ring.phase ^ 1);
@@ -272,24 +296,23 @@ template <class C> DEVICE void produce(const Conv& p, const Arrays& arrays, unsi
 
 // ---- The store ----
 
-// A thread's rows of a tile: where they are, and what undoes the scale of their image.
+// A thread's two rows of a tile: where they are, and the largest |x| of their images.
 template <class C> struct Rows {
-  int row[C::kTiles][2];
-  unsigned peak[C::kTiles][2];  // of x, of the image
+  int row[2];
+  unsigned peak[2];
 
-  // `thread` of the two consumers' 256; four lanes hold a row.
+  // `thread` of the consumers' threads; four lanes hold a row.
   DEVICE Rows(const Conv& p, const unsigned* peaks, int tile, int thread) {
     const int lane = thread % 32, g = lane / 4, first = tile / p.columns<C>() * C::kRows;
 #pragma unroll
-    for (int i = 0; i < C::kTiles * 2; ++i) {
-      const int m = i / 2 * 128 + thread / 32 * 16 + i % 2 * 8 + (g / 2 + g % 2 * 4);
-      const unsigned* of_image = peaks + p.image_of(first + m) * p.peaks;
+    for (int h = 0; h < 2; ++h) {
+      row[h] = first + thread / 32 * 16 + 8 * h + g / 2 + g % 2 * 4;
+      const unsigned* of_image = peaks + p.image_of(row[h]) * p.peaks;
       unsigned most = 0;
 #pragma unroll 4
       for (int j = lane % 4; j < p.peaks; j += 4) most = max(most, load_constant(of_image + j));
       most = max(most, xor_lane(most, 1));
-      row[i / 2][i % 2] = first + m;
-      peak[i / 2][i % 2] = max(most, xor_lane(most, 2));
+      peak[h] = max(most, xor_lane(most, 2));
     }
   }
 };
@@ -325,7 +348,7 @@ DEVICE float finished(float sum, float below, float alpha, float above, float bi
   return Activation::apply(multiply_add(sum * below * alpha, above, bias) + residual);
 }
 
-// The sums of one tile of 64 rows, or of one group of 16 filters of it, to y.
+// Sums of a tile to y.
 template <class C, class Activation> struct Store {
   const Conv& p;
   const Arrays& arrays;
@@ -353,9 +376,9 @@ template <class C, class Activation> struct Store {
     return load_filters(arrays.residual + place(row, group), count, whole);
   }
 
-  // Eight sums: four filters of each of two rows. Returns the larger rank, by row.
-  DEVICE void operator()(const float* sums, const int (&row)[2], const unsigned (&peak)[2],
-                         int group, const float4 (&residuals)[2], unsigned (&rank)[2]) const {
+  // Eight sums: four filters of each of two rows, whose ranks they raise.
+  DEVICE void operator()(const float* sums, const Rows<C>& rows, int group,
+                         const float4 (&residuals)[2], unsigned (&rank)[2]) const {
     const int count = p.group_filters() - first_filter(group);
     const unsigned* alphas =
         arrays.a + (size_t)p.columns<C>() * p.steps() * (C::kB / 4) + column * C::kFilters;
@@ -364,7 +387,7 @@ template <class C, class Activation> struct Store {
     if (arrays.bias != nullptr) bias = load_filters(arrays.bias + place(0, group), count, whole);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const float undo = unscale_of(peak[h]), below = undo < 1.f ? undo : 1.f;
+      const float undo = unscale_of(rows.peak[h]), below = undo < 1.f ? undo : 1.f;
       const float above = undo < 1.f ? 1.f : undo;
       const float4 r = residuals[h];
       const float* u = sums + 2 * h;
@@ -373,8 +396,8 @@ template <class C, class Activation> struct Store {
       v.y = finished<Activation>(u[1], below, alpha.y, above, bias.y, r.y);
       v.z = finished<Activation>(u[4], below, alpha.z, above, bias.z, r.z);
       v.w = finished<Activation>(u[5], below, alpha.w, above, bias.w, r.w);
-      if (row[h] < p.rows()) {
-        store_filters(arrays.y + place(row[h], group), v, count, whole);
+      if (rows.row[h] < p.rows()) {
+        store_filters(arrays.y + place(rows.row[h], group), v, count, whole);
         if (arrays.peaks_out != nullptr) rank[h] = max(rank[h], rank_of_four(v, count));
       }
     }
@@ -390,11 +413,11 @@ template <class C, class Activation> struct Store {
   }
 
   // max|y| of the images of a thread's two rows; by all lanes of a warp.
-  DEVICE void note_peaks(const int (&row)[2], const unsigned (&rank)[2]) const {
+  DEVICE void note_peaks(const Rows<C>& rows, const unsigned (&rank)[2]) const {
     if (arrays.peaks_out == nullptr) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int image = p.image_of(row[h]);
+      const int image = p.image_of(rows.row[h]);
       const unsigned lanes = lanes_alike(image), most = max_of_lanes(lanes, rank[h]);
       if (thread_index() % 32 == first_lane(lanes)) {
         if (const unsigned magnitude = magnitude_of(most))
@@ -407,7 +430,7 @@ template <class C, class Activation> struct Store {
 // Eight sums of a group of filters in `parts`: two vectors, threads next to each other.
 template <class C> DEVICE float* part_at(float* parts, int slot, int group, int thread) {
   const size_t first = (size_t)slot * C::kRows * C::kFilters;
-  return parts + first + group * (2 * 4 * 256) + thread * 4;
+  return parts + first + group * (2 * 4 * C::kThreads) + thread * 4;
 }
 
 // ---- The consumers ----
@@ -434,10 +457,10 @@ template <class C> struct Consumer {
   Ring<C> ring;
   int previous = 0;                           // stage
   unsigned at;                                // this thread's first row in A
-  float scale[C::kTiles][2];
-  unsigned fragments[2][C::kTiles][2][8];     // two steps, two times 16 products
-  float sums[C::kTiles][C::kSums];            // in the tensor core
-  float total[C::kTiles][C::kSums];
+  float scale[2];
+  unsigned fragments[2][2][8];                // of two steps, two times 16 products
+  float sums[C::kSums];                       // in the tensor core
+  float total[C::kSums];
 
   DEVICE explicit Consumer(unsigned shared)
       : base(shared), warpgroup(thread_index() / kWarpgroup - 1), lane(thread_index() % 32) {
@@ -445,37 +468,30 @@ template <class C> struct Consumer {
     at = swizzled(warpgroup * 64 + warp * 16 + g / 2 + g % 2 * 4, lane % 4);
   }
 
-  template <int kBuffer> DEVICE void fetch() {
+  template <int kSlot> DEVICE void fetch() {
     const unsigned a = stage_at<C>(base, ring.stage) + at;
 #pragma unroll
-    for (int i = 0; i < C::kTiles; ++i)
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const float4 u = load_shared((a ^ (64 * k)) + i * 128 * kRowBytes);
-        const float4 v = load_shared((a ^ (64 * k)) + i * 128 * kRowBytes + 8 * kRowBytes);
-        unsigned* f = fragments[kBuffer][i][k];
-        split(u.x, u.y, scale[i][0], f[0], f[kLow]);
-        split(v.x, v.y, scale[i][1], f[1], f[kLow + 1]);
-        split(u.z, u.w, scale[i][0], f[2], f[kLow + 2]);
-        split(v.z, v.w, scale[i][1], f[3], f[kLow + 3]);
-        settle(fragments[kBuffer][i][k]);  // before the wait that follows, not behind it
-      }
+    for (int k = 0; k < 2; ++k) {
+      const float4 u = load_shared(a ^ (64 * k)), v = load_shared((a ^ (64 * k)) + 8 * kRowBytes);
+      unsigned* f = fragments[kSlot][k];
+      split(u.x, u.y, scale[0], f[0], f[kLow]);
+      split(v.x, v.y, scale[1], f[1], f[kLow + 1]);
+      split(u.z, u.w, scale[0], f[2], f[kLow + 2]);
+      split(v.z, v.w, scale[1], f[3], f[kLow + 3]);
+    }
   }
 
   // low * high, high * low, high * high: small terms first.
-  template <int kBuffer> DEVICE void multiply(bool fresh) {
+  template <int kSlot> DEVICE void multiply(bool fresh) {
     const unsigned long long b = described(stage_at<C>(base, ring.stage) + C::kA);
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < C::kTiles; ++i)
+    for (int product = 0; product < 3; ++product)
 #pragma unroll
-      for (int product = 0; product < 3; ++product)
-#pragma unroll
-        for (int k = 0; k < 2; ++k) {
-          const unsigned* f = fragments[kBuffer][i][k] + (product == 0 ? kLow : 0);
-          wgmma<C::kSums>(sums[i], f, b + 2 * k + (product == 1 ? 4 : 0),
-                          product == 0 && k == 0 && fresh ? 0 : 1);
-        }
+      for (int k = 0; k < 2; ++k)
+        wgmma<C::kSums>(sums, fragments[kSlot][k] + (product == 0 ? kLow : 0),
+                        b + 2 * k + (product == 1 ? 4 : 0),
+                        product == 0 && k == 0 && fresh ? 0 : 1);
     wgmma_commit();
   }
 
@@ -487,20 +503,20 @@ template <class C> struct Consumer {
     wgmma_wait<0>();
     release();
 #pragma unroll
-    for (int i = 0; i < C::kTiles; ++i)
-#pragma unroll
-      for (int j = 0; j < C::kSums; ++j) total[i][j] += sums[i][j];
+    for (int j = 0; j < C::kSums; ++j) total[j] += sums[j];
   }
 
-  // A step while the tensor cores are at the one before; `step` counts from 0 in the tile.
-  template <int kBuffer> DEVICE void step(int step) {
-    const bool fresh = C::kPromote == 1 || kBuffer == 0;
+  // The fragments of a step are made while the tensor cores are at the step before. `step` counts
+  // from 0 in the tile.
+  template <int kParity> DEVICE void step(int step) {
+    const bool fresh = C::kPromote == 1 || kParity == 0;
+    const int next = warpgroup + 1 == C::kWarpgroups ? 0 : warpgroup + 1;
     wait(full<C>(base, ring.stage), ring.phase);
-    fetch<kBuffer>();
+    fetch<kParity>();
     if (fresh && step > 0) promote();
     if (C::kOrdered) named_barrier(kConsumers + warpgroup, 2 * kWarpgroup);
-    multiply<kBuffer>(fresh);
-    if (C::kOrdered) named_arrive(kConsumers + 1 - warpgroup, 2 * kWarpgroup);
+    multiply<kParity>(fresh);
+    if (C::kOrdered) named_arrive(kConsumers + next, 2 * kWarpgroup);
     if (!fresh) {
       wgmma_wait<1>();
       release();
@@ -512,12 +528,9 @@ template <class C> struct Consumer {
   // Steps of a tile to `total`.
   DEVICE void sum(const Conv& p, const unsigned* peaks, int tile, int steps) {
     const Rows<C> rows(p, peaks, tile, thread_index() - kWarpgroup);
+    scale[0] = scale_of(rows.peak[0]), scale[1] = scale_of(rows.peak[1]);
 #pragma unroll
-    for (int i = 0; i < C::kTiles; ++i) {
-      scale[i][0] = scale_of(rows.peak[i][0]), scale[i][1] = scale_of(rows.peak[i][1]);
-#pragma unroll
-      for (int j = 0; j < C::kSums; ++j) total[i][j] = 0.f;
-    }
+    for (int j = 0; j < C::kSums; ++j) total[j] = 0.f;
     int done = 0;
     for (; done + 1 < steps; done += 2) step<0>(done), step<1>(done + 1);
     if (done < steps) step<0>(done);
@@ -525,52 +538,46 @@ template <class C> struct Consumer {
   }
 
   // `total` to y. The residuals of four groups of filters are under way at once.
-  template <class Activation>
-  DEVICE void store(const Store<C, Activation>& store, int tile) const {
+  template <class Activation> DEVICE void store(const Store<C, Activation>& store, int tile) const {
     constexpr int kAhead = 4;
     // Found again: while the tensor cores work, registers are short.
     const Rows<C> rows(store.p, store.arrays.peaks, tile, thread_index() - kWarpgroup);
+    unsigned rank[2] = {0, 0};
 #pragma unroll
-    for (int i = 0; i < C::kTiles; ++i) {
-      unsigned rank[2] = {0, 0};
+    for (int first = 0; first < C::kGroups; first += kAhead) {
+      float4 residuals[kAhead][2];
 #pragma unroll
-      for (int first = 0; first < C::kGroups; first += kAhead) {
-        float4 residuals[kAhead][2];
+      for (int j = 0; j < 2 * kAhead; ++j)
+        residuals[j / 2][j % 2] = store.residual(rows.row[j % 2], first + j / 2);
 #pragma unroll
-        for (int j = 0; j < 2 * kAhead; ++j)
-          residuals[j / 2][j % 2] = store.residual(rows.row[i][j % 2], first + j / 2);
-#pragma unroll
-        for (int j = 0; j < kAhead; ++j)
-          store(total[i] + 8 * (first + j), rows.row[i], rows.peak[i], first + j, residuals[j], rank);
-      }
-      store.note_peaks(rows.row[i], rank);
+      for (int j = 0; j < kAhead; ++j)
+        store(total + 8 * (first + j), rows, first + j, residuals[j], rank);
     }
+    store.note_peaks(rows, rank);
   }
 
   DEVICE void store_part(float* parts, int slot) const {
-    const int thread = thread_index() - kWarpgroup;
 #pragma unroll
-    for (int i = 0; i < C::kTiles; ++i)
-#pragma unroll
-      for (int j = 0; j < C::kGroups; ++j) {
-        const float* v = total[i] + 8 * j;
-        float* to = part_at<C>(parts, slot, i * C::kGroups + j, thread);
-        store_global4(to, make_float4(v[0], v[1], v[2], v[3]));
-        store_global4(to + 4 * 256, make_float4(v[4], v[5], v[6], v[7]));
-      }
+    for (int j = 0; j < C::kGroups; ++j) {
+      const float* v = total + 8 * j;
+      float* to = part_at<C>(parts, slot, j, thread_index() - kWarpgroup);
+      store_global4(to, make_float4(v[0], v[1], v[2], v[3]));
+      store_global4(to + 4 * C::kThreads, make_float4(v[4], v[5], v[6], v[7]));
+    }
   }
 };
 
 template <class C, class Activation>
 DEVICE void consume(const Conv& p, const Arrays& arrays, unsigned base) {
   Consumer<C> consumer(base);
-  if (C::kOrdered && consumer.warpgroup == 1) named_arrive(kConsumers, 2 * kWarpgroup);
+  const bool last = consumer.warpgroup + 1 == C::kWarpgroups;
+  if (C::kOrdered && last) named_arrive(kConsumers, 2 * kWarpgroup);  // the first one's turn
   for (Work<C> work(p); work.next();) {
     consumer.sum(p, arrays.peaks, work.tile, work.last - work.first);
     if (work.whole()) consumer.store(Store<C, Activation>(p, arrays, work.tile), work.tile);
     else consumer.store_part(arrays.parts, work.slot);
   }
-  // Takes the other consumer's last arrival.
+  // Takes the last consumer's last arrival.
   if (C::kOrdered && consumer.warpgroup == 0) named_barrier(kConsumers, 2 * kWarpgroup);
 }
 
@@ -582,7 +589,7 @@ DEVICE unsigned prepare(void* shared) {
   if (thread_index() == 0) {
     for (int i = 0; i < C::kStages; ++i) {
       barrier_init(full<C>(base, i), kWarpgroup + 1);  // the producers' copies, and B's bytes
-      barrier_init(empty<C>(base, i), 8);              // the consumers' warps
+      barrier_init(empty<C>(base, i), C::kThreads / 32);  // the consumers' warps
     }
     barriers_ready();
   }
@@ -602,22 +609,22 @@ DEVICE void convolve(const float* x, const unsigned* a, const float* bias, const
     registers_down<56>();
     produce<C>(conv, arrays, base);
   } else {
-    registers_up<224>();  // 56 + 2 * 224 = 3 * 168, what the launch bounds leave a thread
+    // What is left of 3 * 168 or 4 * 128, which the launch bounds leave the warpgroups
+    registers_up<C::kWarpgroups == 2 ? 224 : 152>();
     consume<C, Activation>(conv, arrays, base);
   }
 }
 
-// Tiles whose steps several blocks shared: their parts in the order of the steps, to y. A block of
-// 256 threads sums a group of filters of a tile of 128 rows, arranged as the consumers were.
+// Tiles whose steps several blocks shared: their parts in the order of the steps, to y. A block sums
+// a group of filters of a tile; its threads are arranged as the consumers were.
 template <class C, class Activation, class... Sizes>
 DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residual,
                        const unsigned* peaks, const float* parts, float* y, unsigned* peaks_out,
                        Sizes... sizes) {
-  constexpr int kPieces = C::kTiles * C::kGroups;
   const Conv p{sizes...};
   const Arrays arrays{nullptr, a, bias, residual, peaks, nullptr, y, peaks_out};
   const int steps = p.steps(), total = (p.tiles<C>() - p.whole) * steps;
-  const int shared_tile = block_index() / kPieces, piece = block_index() % kPieces;
+  const int shared_tile = block_index() / C::kGroups, group = block_index() % C::kGroups;
   const int first = shared_tile * steps, last = first + steps;
   int share = (int)((long long)first * p.shares / total);
   while (p.share_begin(share + 1, total) <= first) ++share;
@@ -626,20 +633,18 @@ DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residu
 #pragma unroll 4
   for (int begin; (begin = p.share_begin(share, total)) < last; ++share) {
     const int slot = 2 * share + (begin >= first ? 0 : 1);
-    const float* from = part_at<C>((float*)parts, slot, piece, thread_index());
-    const float4 u = load_constant4(from), v = load_constant4(from + 4 * 256);
+    const float* from = part_at<C>((float*)parts, slot, group, thread_index());
+    const float4 u = load_constant4(from), v = load_constant4(from + 4 * C::kThreads);
     sums[0] += u.x, sums[1] += u.y, sums[2] += u.z, sums[3] += u.w;
     sums[4] += v.x, sums[5] += v.y, sums[6] += v.z, sums[7] += v.w;
   }
-  const int tile = p.whole + shared_tile, i = piece / C::kGroups, group = piece % C::kGroups;
+  const int tile = p.whole + shared_tile;
   const Rows<C> rows(p, peaks, tile, thread_index());
   const Store<C, Activation> store(p, arrays, tile);
-  const int row[2] = {rows.row[i][0], rows.row[i][1]};
-  const unsigned peak[2] = {rows.peak[i][0], rows.peak[i][1]};
-  const float4 residuals[2] = {store.residual(row[0], group), store.residual(row[1], group)};
+  const float4 residuals[2] = {store.residual(rows.row[0], group), store.residual(rows.row[1], group)};
   unsigned rank[2] = {0, 0};
-  store(sums, row, peak, group, residuals, rank);
-  store.note_peaks(row, rank);
+  store(sums, rows, group, residuals, rank);
+  store.note_peaks(rows, rank);
 }
 
 // ---- Weights ----
@@ -648,13 +653,15 @@ DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residu
 DEVICE int position_of(int number) { return number / 2 % 2 * 8 + number / 4 * 2 + number % 2; }
 DEVICE int number_at(int position) { return position % 8 / 2 * 4 + position / 8 * 2 + position % 2; }
 
-// (k, c, r, s) float32 to what pack.py says; a block of 256 threads a filter of a tile.
+// (k, c, r, s) float32 to what pack.py says; a block of 256 threads a filter of a tile. `channels`
+// are those of a group in w, which Conv pads.
 template <class C, class... Sizes>
-DEVICE void pack_weights(const float* w, unsigned* a, unsigned* warps, Sizes... sizes) {
+DEVICE void pack_weights(const float* w, unsigned* a, unsigned* warps, int channels,
+                         Sizes... sizes) {
   const Conv p{sizes...};
   const int column = block_index() / C::kFilters, local = block_index() % C::kFilters;
   const int filter = column % p.filter_tiles<C>() * C::kFilters + local;
-  const int taps = p.taps_h * p.taps_w, channels = p.group_channels();
+  const int taps = p.taps_h * p.taps_w;
   const int products = filter < p.group_filters() ? taps * channels : 0;
   const float* row =
       w + ((size_t)(column / p.filter_tiles<C>()) * p.group_filters() + filter) * taps * channels;
@@ -667,7 +674,9 @@ DEVICE void pack_weights(const float* w, unsigned* a, unsigned* warps, Sizes... 
   for (int i = thread_index(); i < p.steps() * kStep / 2; i += 256) {
     const int pair = i % 16, first = i / 16 * kStep + pair / 8 * 16 + number_at(2 * pair % 16);
     const auto value = [&](int q) {
-      return q < products ? load_constant(row + q % channels * taps + q / channels) : 0.f;
+      const int tap = q / p.group_channels(), c = q % p.group_channels();
+      const bool real = products > 0 && tap < taps && c < channels;
+      return real ? load_constant(row + c * taps + tap) : 0.f;
     };
     unsigned high, low;
     split(value(first), value(first + 1), scale_of(peak), high, low);
