@@ -50,7 +50,7 @@ CASES: dict[str, tuple[ConvSpec, Epilogue, TensorCore]] = {
     "shares": (_spec(c=64), FULL, replace(SMALL, shares=3)),
     "a-step-a-share": (_spec(n=1, k=64), FULL, replace(NARROW, blocks=9, shares=9)),
     "shares-of-the-last": (_spec(n=3, c=36, h=13, w=11, k=200), FULL, replace(SMALL, shares=3)),
-    "shares-of-tall-tiles": (_spec(n=7, c=36, k=70), FULL, replace(TALL, shares=2)),
+    "shares-of-tall-tiles": (_spec(n=10, c=36, k=70), FULL, replace(TALL, shares=2)),
     "shares-fewer-than-blocks": (_spec(n=7, h=8, w=8, k=64), BIAS, replace(NARROW, shares=2)),
 }  # fmt: skip
 

@@ -31,8 +31,10 @@ def shape(spec: ConvSpec, config: TensorCore) -> tuple[int]:
 def pack_weights(w: np.ndarray, spec: ConvSpec, config: TensorCore) -> np.ndarray:
     """(k, c/groups, r, s) float32 -> A, uint32."""
     groups, filters, channels = spec.groups, spec.k // spec.groups, sizes.group_channels(spec)
-    taps = np.asarray(w, "float32").transpose(0, 2, 3, 1)
-    taps = np.pad(taps, ((0, 0), (0, 0), (0, 0), (0, channels - taps.shape[3])))
+    run = sizes.run(spec)
+    taps = np.asarray(w, "float32").reshape(spec.k, -1, spec.r * spec.s)
+    taps = np.pad(taps, ((0, 0), (0, channels - taps.shape[1]), (0, 0)))
+    taps = taps.reshape(spec.k, channels // run, run, -1).transpose(0, 1, 3, 2)
     length = sizes.steps(spec) * STEP
     rows = np.zeros((groups, ceil_div(filters, config.filters) * config.filters, length), "float32")
     rows[:, :filters, : sizes.products(spec)] = taps.reshape(groups, filters, -1)

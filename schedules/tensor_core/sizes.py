@@ -58,6 +58,12 @@ def group_channels(spec: ConvSpec) -> int:
     return ceil_div(spec.c // spec.groups, VECTOR) * VECTOR
 
 
+def run(spec: ConvSpec) -> int:
+    """Channels of a tap that are counted before the next tap."""
+    wide = group_channels(spec)
+    return STEP if wide % STEP == 0 else wide
+
+
 def channels(spec: ConvSpec) -> int:
     """Channels of the input as the kernel counts them."""
     return spec.groups * group_channels(spec)

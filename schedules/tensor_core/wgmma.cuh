@@ -2,7 +2,9 @@
 //
 //   y[m][k] = sum over q of x[pixel(m, tap(q))][channel(q)] * w[k][q]        NHWC, float32
 //
-// m counts output pixels over (n, oh, ow), q products over (r, s, c), 32 a step. Each float32 is
+// m counts output pixels over (n, oh, ow), q products over (c / 32, r, s, c % 32), so that steps which
+// follow each other read the same lines of x; over (r, s, c) where 32 does not divide c. A step is
+// 32 products. Each float32 is
 // split into two fp16, high and low, behind a power of two that lifts the largest of an image (of a
 // filter) to 2^13 .. 2^14; low * high, high * low and high * high are summed by wgmma. Tensor cores
 // add with truncation: the sums leave them every kPromote steps and are added in float32.
@@ -54,6 +56,8 @@ struct Conv {
   int shares;  // blocks that divide the steps of the other tiles among them
 
   DEVICE int group_channels() const { return channels / groups; }
+  // Channels that are counted before the next tap.
+  DEVICE int run() const { return group_channels() % kStep == 0 ? kStep : group_channels(); }
   DEVICE int group_filters() const { return filters / groups; }
   DEVICE int rows() const { return images * out_height * out_width; }
   DEVICE int image_of(int row) const { return min(row, rows() - 1) / (out_height * out_width); }
@@ -217,16 +221,19 @@ DEVICE unsigned swizzled(int row, int piece) {
 
 // ---- The producer ----
 
-// The product that a thread copies: its tap and channel.
+// The product that a thread copies: its tap, and its channel `first + c`.
 struct Tap {
-  int r, s, c;
+  int r, s, c, first;
   DEVICE Tap(const Conv& p, int product) {
-    const int channels = p.group_channels(), tap = product / channels;
-    r = tap / p.taps_w, s = tap % p.taps_w, c = product % channels;
+    const int run = p.run(), taps = p.taps_h * p.taps_w, tap = product / run % taps;
+    r = tap / p.taps_w, s = tap % p.taps_w, c = product % run, first = product / run / taps * run;
   }
   DEVICE void advance(const Conv& p) {
-    for (c += kStep; c >= p.group_channels(); c -= p.group_channels())
-      if (++s == p.taps_w) s = 0, ++r;
+    for (c += kStep; c >= p.run(); c -= p.run()) {
+      if (++s < p.taps_w) continue;
+      s = 0;
+      if (++r == p.taps_h) r = 0, first += p.run();
+    }
   }
 };
 
@@ -246,8 +253,8 @@ DEVICE void gather(const Conv& p, const float* x, const Tap& tap, unsigned table
   constexpr int kColumns = kStep / kVector, kTurn = kWarpgroup / kColumns;
   constexpr int kTurns = C::kRows / kTurn, kAhead = kTurns > 8 ? kTurns / 2 : kTurns;
   const int piece = thread_index() % kColumns, dy = tap.r * p.dilation_h;
-  const int dx = tap.s * p.dilation_w, offset = (dy * p.width + dx) * p.channels + tap.c;
-  const unsigned height = tap.r < p.taps_h ? p.height : 0;
+  const int dx = tap.s * p.dilation_w, offset = (dy * p.width + dx) * p.channels + tap.first + tap.c;
+  const unsigned height = tap.first < p.group_channels() ? p.height : 0;  // 0: behind the last
 #pragma unroll 1
   for (int first = thread_index() / kColumns; first < C::kRows; first += kAhead * kTurn) {
     int2 windows[kAhead];
@@ -674,9 +681,8 @@ DEVICE void pack_weights(const float* w, unsigned* a, unsigned* warps, int chann
   for (int i = thread_index(); i < p.steps() * kStep / 2; i += 256) {
     const int pair = i % 16, first = i / 16 * kStep + pair / 8 * 16 + number_at(2 * pair % 16);
     const auto value = [&](int q) {
-      const int tap = q / p.group_channels(), c = q % p.group_channels();
-      const bool real = products > 0 && tap < taps && c < channels;
-      return real ? load_constant(row + c * taps + tap) : 0.f;
+      const int run = p.run(), tap = q / run % taps, c = q / run / taps * run + q % run;
+      return products > 0 && c < channels ? load_constant(row + c * taps + tap) : 0.f;
     };
     unsigned high, low;
     split(value(first), value(first + 1), scale_of(peak), high, low);
