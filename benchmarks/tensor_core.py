@@ -4,7 +4,8 @@
     python benchmarks/tensor_core.py run FOLDER --out rows.json                       no compiler
 
 Every config of `--sweep` (else the default) runs on poisoned memory, is compared with torch's
-float64 convolution of four images, and timed as a CUDA graph of 20 calls (median of 7, L2 warm). `given` rows have max|x| of each image as an argument, as inside a network;
+float64 convolution of four images, and timed as a CUDA graph of 20 calls (median of 7, L2 warm).
+`given` rows have max|x| of each image as an argument, as inside a network;
 the others find it with a kernel of their own. The peers are torch's conv2d with cudnn.benchmark and
 TF32 off, NCHW and NHWC; their faster one counts.
 """
@@ -64,11 +65,11 @@ def spec_of(c: int, size: int, k: int, r: int, stride: int, batch: int) -> ConvS
 def compiled(job: Job) -> dict[str, Any]:
     """Builds one kernel into a library; returns what a run needs to know, or what went wrong."""
     import tvm
+    from tvm_winograd.schedules.tensor_core import kernel, pack
+    from tvm_winograd.schedules.tensor_core.config import TensorCore
 
     from tvm_winograd import build
     from tvm_winograd.passes.plan_workspaces import hoist_workspaces
-    from tvm_winograd.schedules.tensor_core import kernel, pack
-    from tvm_winograd.schedules.tensor_core.config import TensorCore
 
     spec, config = ConvSpec.from_key(job.spec), TensorCore(**job.config)
     epilogue = Epilogue.from_key(job.epilogue)
@@ -203,20 +204,26 @@ def peers(problem: Problem) -> list[dict[str, Any]]:
         memory = torch.channels_last if layout == "NHWC" else torch.contiguous_format
         x = problem.x.permute(0, 3, 1, 2).contiguous(memory_format=memory)
         w = problem.w.contiguous(memory_format=memory)
-        spec = problem.spec
-        held: list[Any] = [None]
-
-        def call(stream: Any, x: Any = x, w: Any = w, held: list[Any] = held) -> None:
-            held[0] = torch.nn.functional.conv2d(
-                x, w, None, spec.stride, spec.padding[:2], spec.dilation, spec.groups
-            )
-
         with torch.no_grad():
-            us = timed(call)
-        y = (held[0] + problem.bias[:, None, None]).relu().permute(0, 2, 3, 1)
+            us, y = _torch_time(problem.spec, x, w)
+        y = (y + problem.bias[:, None, None]).relu().permute(0, 2, 3, 1)
         rows.append({"provider": f"cudnn {layout}", "us": us, "error": problem.error(y)})
-        del x, w, held, y
+        del x, w, y
     return rows
+
+
+def _torch_time(spec: ConvSpec, x: Any, w: Any) -> tuple[float, Any]:
+    """(microseconds, result) of torch's conv2d without its epilogue."""
+    import torch
+
+    held: list[Any] = [None]
+
+    def call(stream: Any) -> None:
+        held[0] = torch.nn.functional.conv2d(
+            x, w, None, spec.stride, spec.padding[:2], spec.dilation, spec.groups
+        )
+
+    return timed(call), held[0]
 
 
 def conditions() -> dict[str, Any]:

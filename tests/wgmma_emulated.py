@@ -153,7 +153,9 @@ def packed(spec: ConvSpec, config: TensorCore, w: np.ndarray) -> np.ndarray:
     entry.restype = ctypes.c_char_p
     pointers = (ctypes.c_void_p * 2)(*[v.ctypes.data for v in given])
     lengths = (ctypes.c_long * 2)(*[v.nbytes for v in given])
-    faults = entry(pointers, lengths, sized.ctypes.data_as(ctypes.c_void_p), spec.c // spec.groups).decode()
+    faults = entry(
+        pointers, lengths, sized.ctypes.data_as(ctypes.c_void_p), spec.c // spec.groups
+    ).decode()
     assert not faults, faults
     return given[1]
 

@@ -22,7 +22,7 @@ class TensorCore:
     filters: int = 128  # of a tile
     promote: int = 2  # steps of 32 products, after which sums leave the tensor core
     stages: int = 6  # of shared memory, a step each
-    # The consumers take turns to start their products, so that one splits while the other multiplies
+    # Consumers take turns to start their products, so that one splits while another multiplies
     ordered: bool = True
     blocks: int = 132  # of a full grid, one an SM; each takes tiles in turn
     # Blocks that divide the steps of the last tiles, those that fill no wave, among them; 0: none

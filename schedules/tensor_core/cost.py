@@ -6,8 +6,9 @@ A layer with short sums is bound by device memory.
 
 from __future__ import annotations
 
-from tvm_winograd.gpu import Gpu
 from tvm_winograd.schedules.product_time import LAUNCH_CLOCKS, memory_seconds, stream_seconds
+
+from tvm_winograd.gpu import Gpu
 from tvm_winograd.shapes import ConvSpec
 
 from . import sizes
@@ -27,7 +28,9 @@ def seconds(config: TensorCore, spec: ConvSpec, hw: Gpu, given: bool = False) ->
     if config.shares:
         kernels += stream_seconds(4 * 2 * _parts(config, spec), hw)
     if sizes.padded_shape(spec):
-        kernels += stream_seconds(4 * spec.n * spec.h * spec.w * (spec.c + sizes.channels(spec)), hw)
+        kernels += stream_seconds(
+            4 * spec.n * spec.h * spec.w * (spec.c + sizes.channels(spec)), hw
+        )
     elif not given:
         kernels += stream_seconds(4 * spec.n * spec.h * spec.w * spec.c, hw)
     return max(kernels, memory_seconds(spec.bytes, hw) + LAUNCH_CLOCKS / hw.hertz)

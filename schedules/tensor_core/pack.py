@@ -10,7 +10,6 @@ looks for them.
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from tvm_winograd.shapes import ConvSpec
