@@ -312,7 +312,7 @@ def line(key: str, row: dict[str, Any], best: float) -> str:
     """A row for people."""
     c = row.get("config")
     text = (f"{c['rows']}x{c['filters']} p{c['promote']} s{c['stages']} "
-            f"o{c['ordered']:d} b{c['blocks']} sh{c['shares']}") if c else ""  # fmt: skip
+            f"o{c['ordered']:d} pt{c['patch']} b{c['blocks']} sh{c['shares']}") if c else ""  # fmt: skip
     given = " given" if row.get("given") else ""
     return (f"{key[:34]:34s} {row['provider']}{given:6s} {row['us']:8.1f} us "
             f"x{best / row['us']:.2f} {row['error']:.1e} {text}")  # fmt: skip

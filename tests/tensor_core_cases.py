@@ -15,6 +15,7 @@ BASE = ConvSpec(n=2, c=32, h=9, w=7, k=128, layout="NHWC")
 SMALL = TensorCore(stages=3, blocks=3)  # more steps than stages, more tiles than blocks
 TALL = replace(SMALL, rows=192, filters=64)
 NARROW = replace(SMALL, filters=64)
+PATCH = replace(TALL, patch=320)
 
 
 def _spec(**values) -> ConvSpec:
@@ -52,6 +53,12 @@ CASES: dict[str, tuple[ConvSpec, Epilogue, TensorCore]] = {
     "shares-of-the-last": (_spec(n=3, c=36, h=13, w=11, k=200), FULL, replace(SMALL, shares=3)),
     "shares-of-tall-tiles": (_spec(n=10, c=36, k=70), FULL, replace(TALL, shares=2)),
     "shares-fewer-than-blocks": (_spec(n=7, h=8, w=8, k=64), BIAS, replace(NARROW, shares=2)),
+    "patch": (_spec(c=64), FULL, PATCH),
+    "patch-of-wide-tiles": (_spec(n=3, c=96, h=10, w=12), FULL, replace(SMALL, patch=224)),
+    "patch-dilated": (_spec(c=64, k=68, h=12, w=11, dilation=2, padding=2), FULL, PATCH),
+    "patch-unpadded": (_spec(n=5, c=32, k=64, r=2, s=5, padding=0), BIAS, replace(PATCH, promote=1)),
+    "patch-of-groups": (_spec(c=128, k=72, groups=2), FULL, replace(PATCH, ordered=False)),
+    "patch-shares": (_spec(n=5, c=64), FULL, replace(PATCH, blocks=4, shares=4)),
 }  # fmt: skip
 
 

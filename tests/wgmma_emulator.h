@@ -279,6 +279,14 @@ inline float4 load_shared(unsigned from) {
   std::memcpy(&v, emulator::shared_at(from, 16), 16);
   return v;
 }
+inline int load_shared_int(unsigned from) {
+  int v;
+  std::memcpy(&v, emulator::shared_at(from, 4), 4);
+  return v;
+}
+inline void store_shared_int(unsigned to, int v) {
+  std::memcpy(emulator::shared_at(to, 4), &v, 4);
+}
 inline int2 load_shared_pair(unsigned from) {
   int2 v;
   std::memcpy(&v, emulator::shared_at(from, 8), 8);

@@ -11,7 +11,8 @@ WARPGROUP = 128  # threads
 TILES = ((128, 128), (192, 64), (128, 64))  # (rows, filters): what registers hold
 _ALIGNMENT = 1024  # bytes: a stage begins at a multiple, TVM's shared memory need not
 _BARRIER = 8  # bytes
-_WINDOW = 8  # bytes: where a row's window begins
+_WINDOW = 8  # bytes: where a row's window begins, its place on the map
+_WORD = 4  # bytes: where a row of a patch begins
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class TensorCore:
     filters: int = 128  # of a tile
     promote: int = 2  # steps of 32 products, after which sums leave the tensor core
     stages: int = 6  # of shared memory, a step each
+    # Rows of 128 bytes that a patch of the input has room for: 32 channels of all that a tile looks
+    # at, copied once for all taps; 0: each tap is gathered anew.
+    patch: int = 0
     # Consumers take turns to start their products, so that one splits while another multiplies
     ordered: bool = True
     blocks: int = 132  # of a full grid, one an SM; each takes tiles in turn
@@ -40,13 +44,14 @@ class TensorCore:
 
     @property
     def stage_bytes(self) -> int:
-        return (self.rows + self.filters) * ROW_BYTES
+        return (self.filters + (0 if self.patch else self.rows)) * ROW_BYTES
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block: the stages, two tables of windows, two barriers a stage."""
-        stages = self.stages * (self.stage_bytes + 2 * _BARRIER)
-        return _ALIGNMENT + stages + 2 * self.rows * _WINDOW
+        """Of a block: stages, two patches, two tables of where rows begin, barriers."""
+        stages = self.stages * self.stage_bytes + 2 * self.patch * ROW_BYTES
+        tables = 2 * (_WORD * self.patch if self.patch else _WINDOW * self.rows)
+        return _ALIGNMENT + stages + tables + 2 * _BARRIER * (self.stages + 2)
 
     @property
     def pieces(self) -> int:
@@ -56,6 +61,6 @@ class TensorCore:
     @property
     def cuda(self) -> str:
         """The C++ type of these knobs in wgmma.cuh."""
-        values = (self.rows, self.filters, self.promote, self.stages)
+        values = (self.rows, self.filters, self.promote, self.stages, self.patch)
         ordered = str(self.ordered).lower()
         return f"tensor_core::Config<{', '.join(map(str, values))}, {ordered}>"

@@ -16,6 +16,7 @@ from .config import TensorCore
 
 # Clocks of a step, by (rows, filters): 768, 576 and 384 are the tensor cores'.
 _STEP = {(128, 128): 1100, (192, 64): 1050, (128, 64): 850}
+_PATCH = 0.9  # a step from a patch, over one that is gathered
 _SHORT = 1.02  # promotion every step, over every second
 _TILE = 2500  # clocks: the first stages of a tile, its store
 _PART = 1500  # clocks: to store a part of a tile in the workspace
@@ -40,7 +41,7 @@ def _block(config: TensorCore, spec: ConvSpec) -> float:
     """Clocks of the block that has most to do."""
     steps, whole = sizes.steps(spec), sizes.whole_tiles(spec, config)
     step = float(_STEP[config.rows, config.filters])
-    step *= _SHORT if config.promote == 1 else 1
+    step *= (_SHORT if config.promote == 1 else 1) * (_PATCH if config.patch else 1)
     tiles = -(-whole // config.blocks)
     clocks = tiles * (steps * step + _TILE)
     if config.shares:

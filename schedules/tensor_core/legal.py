@@ -7,7 +7,7 @@ from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.te import common
 
 from . import sizes
-from .config import TILES, TensorCore
+from .config import STEP, TILES, TensorCore
 
 SM90 = 90  # compute capability times 10: wgmma exists there and nowhere else
 LEAST_GROUP = 32  # channels and filters of a group: a step and half of a tile's filters
@@ -38,7 +38,7 @@ def illegal(config: TensorCore, spec: ConvSpec, hw: Hardware) -> str | None:
     if reason := supports(spec, Epilogue(), hw):
         return reason
     assert isinstance(hw, Gpu)
-    if reason := _malformed(config) or _bad_shares(config, spec):
+    if reason := _malformed(config) or _bad_patch(config, spec) or _bad_shares(config, spec):
         return reason
     if config.shared_bytes > hw.shared_per_block:
         return f"{config.shared_bytes} bytes of shared memory; {hw.arch} has {hw.shared_per_block}"
@@ -56,6 +56,21 @@ def _malformed(config: TensorCore) -> str | None:
         return f"stages={config.stages}: 2 or more, to copy one while another is multiplied"
     if config.blocks < 1 or not 0 <= config.shares <= config.blocks:
         return f"blocks={config.blocks}, shares={config.shares}: 0 <= shares <= blocks"
+    return None
+
+
+def _bad_patch(config: TensorCore, spec: ConvSpec) -> str | None:
+    """None, or why the input cannot be copied as patches."""
+    if not config.patch:
+        return None
+    if config.patch < 0 or config.patch % 8:
+        return f"patch={config.patch}: a multiple of 8 rows, so that each patch is aligned"
+    if spec.stride != 1:
+        return f"a patch with stride {spec.stride} would hold pixels that no tap looks at"
+    if sizes.group_channels(spec) % STEP:
+        return f"a patch holds {STEP} channels; groups of {spec.c // spec.groups} are no multiple"
+    if sizes.box(spec, config) is None:
+        return f"patch={config.patch}: a window of one pixel is larger"
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from functools import lru_cache
 
 from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te.common import ceil_div
@@ -37,6 +38,9 @@ class Conv:
     peaks: int
     whole: int
     shares: int
+    box_w: int
+    box_h: int
+    box_n: int
 
     def values(self) -> tuple[int, ...]:
         """All fields, as arguments of a call."""
@@ -50,6 +54,7 @@ def conv_of(spec: ConvSpec, config: TensorCore, peaks: int) -> Conv:
         *(spec.n, spec.h, spec.w, channels(spec), spec.oh, spec.ow, spec.k),
         *(spec.r, spec.s, spec.stride, spec.stride, top, left, spec.dilation, spec.dilation),
         *(spec.groups, peaks, whole_tiles(spec, config), config.shares),
+        *(box(spec, config) or (0, 0, 0)),
     )
 
 
@@ -92,7 +97,37 @@ def columns(spec: ConvSpec, config: TensorCore) -> int:
 
 def tiles(spec: ConvSpec, config: TensorCore) -> int:
     """Tiles of the output."""
+    if found := box(spec, config):
+        return _boxes(spec, found) * columns(spec, config)
     return ceil_div(spec.n * spec.oh * spec.ow, config.rows) * columns(spec, config)
+
+
+@lru_cache(maxsize=1024)
+def box(spec: ConvSpec, config: TensorCore) -> tuple[int, int, int] | None:
+    """(width, height, images) of a tile's output pixels where it has a patch; None: it has none.
+
+    Of those whose patch has room the one with fewest tiles, then with the smallest patch.
+    """
+    if not config.patch:
+        return None
+    found = [
+        (w, h, min(spec.n, config.rows // (w * h)))
+        for w in range(1, min(spec.ow, config.rows) + 1)
+        for h in range(1, min(spec.oh, config.rows // w) + 1)
+    ]
+    fitting = [one for one in found if patch_rows(spec, one) <= config.patch]
+    return min(fitting, key=lambda b: (_boxes(spec, b), patch_rows(spec, b)), default=None)
+
+
+def patch_rows(spec: ConvSpec, box: tuple[int, int, int]) -> int:
+    """Pixels of the input that a box of output pixels looks at."""
+    w, h, n = box
+    return (w + (spec.s - 1) * spec.dilation) * (h + (spec.r - 1) * spec.dilation) * n
+
+
+def _boxes(spec: ConvSpec, box: tuple[int, int, int]) -> int:
+    w, h, n = box
+    return ceil_div(spec.ow, w) * ceil_div(spec.oh, h) * ceil_div(spec.n, n)
 
 
 def whole_tiles(spec: ConvSpec, config: TensorCore) -> int:

@@ -20,6 +20,14 @@ DEVICE float4 load_shared(unsigned from) {
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from) : "memory");
   return v;
 }
+DEVICE int load_shared_int(unsigned from) {
+  int v;
+  asm volatile("ld.shared.s32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+DEVICE void store_shared_int(unsigned to, int v) {
+  asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+}
 DEVICE int2 load_shared_pair(unsigned from) {
   int2 v;
   asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");

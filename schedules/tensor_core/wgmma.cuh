@@ -12,7 +12,8 @@
 //   a block          a producer warpgroup, a consumer warpgroup every 64 rows; lives for all tiles
 //   a stage          A (kRows, 32) float32 and B (kFilters, 32) fp16 high | low, both in rows of
 //                    128 bytes whose 16-byte pieces are permuted by row % 8 (wgmma's swizzle)
-//   A                cp.async, 4 channels each, zeros outside the map; split in registers
+//   A                cp.async, 4 channels each, zeros outside the map; split in registers. Or a patch:
+//                    32 channels of all that a box of output pixels looks at, once for all taps
 //   B                one bulk copy of what pack.py laid out
 //
 // Three permutations cost nothing, since the weights are packed at compile time:
@@ -30,21 +31,25 @@ constexpr int kWarpgroup = 128;   // threads
 constexpr int kVector = 4;        // channels that a thread copies at once
 constexpr int kConsumers = 1;     // named barriers: of each consumer from here on, kProducers
 constexpr int kProducers = 4;
+constexpr int kPatchCopiers = 96;  // threads; the producers' last warp copies B then
 constexpr int kOutside = -(1 << 14);  // a row of the map that no tap brings back inside
 
 // The knobs of a kernel; schedules/tensor_core/config.py says what they are.
-template <int kRows_, int kFilters_, int kPromote_, int kStages_, bool kOrdered_> struct Config {
+template <int kRows_, int kFilters_, int kPromote_, int kStages_, int kPatch_, bool kOrdered_>
+struct Config {
   static constexpr int kRows = kRows_, kFilters = kFilters_, kPromote = kPromote_;
-  static constexpr int kStages = kStages_;
+  static constexpr int kStages = kStages_, kPatch = kPatch_;  // rows of a patch; 0: no patch
   static constexpr bool kOrdered = kOrdered_;
   static constexpr int kWarpgroups = kRows / 64;    // consumers
   static constexpr int kThreads = kWarpgroups * kWarpgroup;  // of the consumers
   static constexpr int kSums = kFilters / 2;        // of a thread
   static constexpr int kGroups = kFilters / 16;     // of filters, eight sums each
-  static constexpr int kA = kRows * kRowBytes, kB = kFilters * kRowBytes;
-  static constexpr int kTable = kRows * 8;          // bytes: where a tile's rows begin
-  static constexpr int kBarriers = kStages * (kA + kB) + 2 * kTable;
-  static constexpr int kShared = 1024 + kBarriers + 16 * kStages;  // 1024: to align the rest
+  static constexpr int kA = kPatch ? 0 : kRows * kRowBytes, kB = kFilters * kRowBytes;
+  static constexpr int kPatches = kStages * (kA + kB);  // bytes before, as the next two
+  static constexpr int kTables = kPatches + 2 * kPatch * kRowBytes;
+  static constexpr int kTable = kPatch ? kPatch * 4 : kRows * 8;  // bytes: where rows begin in x
+  static constexpr int kBarriers = kTables + 2 * kTable;
+  static constexpr int kShared = 1024 + kBarriers + 16 * (kStages + 2);  // 1024: to align the rest
 };
 
 // A convolution in elements, and the work's division; sizes.py lists the same fields.
@@ -54,20 +59,37 @@ struct Conv {
   int peaks;   // values of `peaks` an image: the largest counts
   int whole;   // tiles that one block computes alone
   int shares;  // blocks that divide the steps of the other tiles among them
+  int box_w, box_h, box_n;  // output pixels of a tile with a patch
 
   DEVICE int group_channels() const { return channels / groups; }
   // Channels that are counted before the next tap.
   DEVICE int run() const { return group_channels() % kStep == 0 ? kStep : group_channels(); }
   DEVICE int group_filters() const { return filters / groups; }
   DEVICE int rows() const { return images * out_height * out_width; }
+  DEVICE int taps() const { return taps_h * taps_w; }
+  DEVICE int patch_w() const { return box_w + (taps_w - 1) * dilation_w; }
+  DEVICE int patch_h() const { return box_h + (taps_h - 1) * dilation_h; }
+  DEVICE int boxes_w() const { return (out_width + box_w - 1) / box_w; }
+  DEVICE int boxes_h() const { return (out_height + box_h - 1) / box_h; }
   DEVICE int image_of(int row) const { return min(row, rows() - 1) / (out_height * out_width); }
-  DEVICE int steps() const { return (taps_h * taps_w * group_channels() + kStep - 1) / kStep; }
+  DEVICE int steps() const { return (taps() * group_channels() + kStep - 1) / kStep; }
   template <class C> DEVICE int filter_tiles() const {
     return (group_filters() + C::kFilters - 1) / C::kFilters;
   }
   template <class C> DEVICE int columns() const { return groups * filter_tiles<C>(); }
   template <class C> DEVICE int tiles() const {
-    return (rows() + C::kRows - 1) / C::kRows * columns<C>();
+    const int boxes = C::kPatch ? boxes_w() * boxes_h() * ((images + box_n - 1) / box_n) : 0;
+    return (C::kPatch ? boxes : (rows() + C::kRows - 1) / C::kRows) * columns<C>();
+  }
+  // The output pixel of a tile's row, or rows() where there is none.
+  template <class C> DEVICE int row_at(int tile, int row) const {
+    const int at = tile / columns<C>();
+    if (!C::kPatch) return min(at * C::kRows + row, rows());
+    const int x = at % boxes_w() * box_w + row % box_w, n = row / (box_w * box_h);
+    const int y = at / boxes_w() % boxes_h() * box_h + row / box_w % box_h;
+    const int image = at / (boxes_w() * boxes_h()) * box_n + n;
+    const bool inside = n < box_n && image < images && y < out_height && x < out_width;
+    return inside ? (image * out_height + y) * out_width + x : rows();
   }
   // The first step of a share, counted over all tiles that are shared.
   DEVICE int share_begin(int share, int total) const {
@@ -215,6 +237,16 @@ template <class C> DEVICE unsigned full(unsigned base, int stage) {
 template <class C> DEVICE unsigned empty(unsigned base, int stage) {
   return full<C>(base, stage) + 8 * C::kStages;
 }
+// Two patches.
+template <class C> DEVICE unsigned patch_at(unsigned base, int slot) {
+  return base + C::kPatches + slot * C::kPatch * kRowBytes;
+}
+template <class C> DEVICE unsigned patch_full(unsigned base, int slot) {
+  return base + C::kBarriers + 16 * C::kStages + 8 * slot;
+}
+template <class C> DEVICE unsigned patch_empty(unsigned base, int slot) {
+  return patch_full<C>(base, slot) + 16;
+}
 DEVICE unsigned swizzled(int row, int piece) {
   return row * kRowBytes + ((piece ^ (row & 7)) << 4);
 }
@@ -225,7 +257,7 @@ DEVICE unsigned swizzled(int row, int piece) {
 struct Tap {
   int r, s, c, first;
   DEVICE Tap(const Conv& p, int product) {
-    const int run = p.run(), taps = p.taps_h * p.taps_w, tap = product / run % taps;
+    const int run = p.run(), taps = p.taps(), tap = product / run % taps;
     r = tap / p.taps_w, s = tap % p.taps_w, c = product % run, first = product / run / taps * run;
   }
   DEVICE void advance(const Conv& p) {
@@ -273,7 +305,7 @@ DEVICE void gather(const Conv& p, const float* x, const Tap& tap, unsigned table
 
 template <class C> DEVICE void produce(const Conv& p, const Arrays& arrays, unsigned base) {
   Ring<C> ring;
-  unsigned table = base + C::kStages * (C::kA + C::kB), other = table + C::kTable;
+  unsigned table = base + C::kTables, other = table + C::kTable;
   for (Work<C> work(p); work.next();) {
     const int column = work.tile % p.columns<C>(), first_row = work.tile / p.columns<C>() * C::kRows;
     for (int i = thread_index(); i < C::kRows; i += kWarpgroup)
@@ -301,6 +333,75 @@ template <class C> DEVICE void produce(const Conv& p, const Arrays& arrays, unsi
   wait_for_copies();
 }
 
+// Where a row of a patch is in x, or a negative number outside the map.
+template <class C> DEVICE int patch_row_of(const Conv& p, int tile, int row) {
+  const int at = tile / p.columns<C>(), w = p.patch_w(), h = p.patch_h();
+  const int x = at % p.boxes_w() * p.box_w - p.pad_w + row % w;
+  const int y = at / p.boxes_w() % p.boxes_h() * p.box_h - p.pad_h + row / w % h;
+  const int image = at / (p.boxes_w() * p.boxes_h()) * p.box_n + row / (w * h);
+  const bool inside = image < p.images && (unsigned)y < (unsigned)p.height &&
+                      (unsigned)x < (unsigned)p.width;
+  return inside ? ((image * p.height + y) * p.width + x) * p.channels : -1;
+}
+
+// 32 channels of a patch from `x` on, by the threads of three warps.
+DEVICE void copy_patch(const float* x, int rows, unsigned table, unsigned to) {
+  constexpr int kTurn = kPatchCopiers / 8, kAhead = 8;
+  const int piece = thread_index() % 8;
+  for (int first = thread_index() / 8; first < rows; first += kAhead * kTurn) {
+    int at[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      at[i] = load_shared_int(table + 4 * min(first + i * kTurn, rows - 1));
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int row = first + i * kTurn;
+      if (row >= rows) continue;
+      copy16(to + swizzled(row, piece), x + (at[i] < 0 ? 0 : at[i] + piece * kVector), at[i] >= 0);
+    }
+  }
+}
+
+template <class C> DEVICE void produce_patches(const Conv& p, const Arrays& arrays, unsigned base) {
+  const int rows = p.patch_w() * p.patch_h() * p.box_n;
+  unsigned table = base + C::kTables, other = table + C::kTable;
+  int slot = 0, phase = 0;
+  for (Work<C> work(p); work.next();) {
+    for (int i = thread_index(); i < rows; i += kPatchCopiers)
+      store_shared_int(table + 4 * i, patch_row_of<C>(p, work.tile, i));
+    named_barrier(kProducers, kPatchCopiers);
+    const int group = work.tile % p.columns<C>() / p.filter_tiles<C>();
+    const int first = work.first / p.taps(), last = (work.last - 1) / p.taps();
+    for (int run = first; run <= last; ++run) {
+      wait(patch_empty<C>(base, slot), phase ^ 1);
+      const float* x = arrays.x + group * p.group_channels() + run * kStep;
+      copy_patch(x, rows, table, patch_at<C>(base, slot));
+      arrive_after_copies(patch_full<C>(base, slot));
+      if (slot == 1) phase ^= 1;
+      slot ^= 1;
+    }
+    const unsigned read = table;
+    table = other, other = read;
+  }
+  wait_for_copies();
+}
+
+// B alone, by one thread.
+template <class C> DEVICE void produce_weights(const Conv& p, const unsigned* a, unsigned base) {
+  Ring<C> ring;
+  for (Work<C> work(p); work.next();) {
+    const int column = work.tile % p.columns<C>();
+    const unsigned* b = a + ((size_t)column * work.steps + work.first) * (C::kB / 4);
+    for (int step = work.first; step < work.last; ++step, b += C::kB / 4) {
+      const unsigned barrier = full<C>(base, ring.stage);
+      wait(empty<C>(base, ring.stage), ring.phase ^ 1);
+      arrive_expecting(barrier, C::kB);
+      copy_bulk(stage_at<C>(base, ring.stage) + C::kA, b, C::kB, barrier);
+      ring.advance();
+    }
+  }
+}
+
 // ---- The store ----
 
 // A thread's two rows of a tile: where they are, and the largest |x| of their images.
@@ -310,10 +411,10 @@ template <class C> struct Rows {
 
   // `thread` of the consumers' threads; four lanes hold a row.
   DEVICE Rows(const Conv& p, const unsigned* peaks, int tile, int thread) {
-    const int lane = thread % 32, g = lane / 4, first = tile / p.columns<C>() * C::kRows;
+    const int lane = thread % 32, g = lane / 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      row[h] = first + thread / 32 * 16 + 8 * h + g / 2 + g % 2 * 4;
+      row[h] = p.row_at<C>(tile, thread / 32 * 16 + 8 * h + g / 2 + g % 2 * 4);
       const unsigned* of_image = peaks + p.image_of(row[h]) * p.peaks;
       unsigned most = 0;
 #pragma unroll 4
@@ -463,29 +564,63 @@ template <class C> struct Consumer {
   const int warpgroup, lane;
   Ring<C> ring;
   int previous = 0;                           // stage
-  unsigned at;                                // this thread's first row in A
+  // This thread's rows: of A the first's place, the other is 8 rows on; of a patch both, tap 0
+  unsigned at[2];
+  int tap = 0, shift = 0, slot = 0, slot_phase = 0;  // shift: rows of the patch, slot: which one
   float scale[2];
   unsigned fragments[2][2][8];                // of two steps, two times 16 products
   float sums[C::kSums];                       // in the tensor core
   float total[C::kSums];
 
-  DEVICE explicit Consumer(unsigned shared)
+  DEVICE Consumer(const Conv& p, unsigned shared)
       : base(shared), warpgroup(thread_index() / kWarpgroup - 1), lane(thread_index() % 32) {
-    const int g = lane / 4, warp = thread_index() / 32 % 4;
-    at = swizzled(warpgroup * 64 + warp * 16 + g / 2 + g % 2 * 4, lane % 4);
+    const int first = warpgroup * 64 + thread_index() / 32 % 4 * 16 + lane / 8 + lane / 4 % 2 * 4;
+    at[0] = swizzled(first, lane % 4);
+    if constexpr (C::kPatch > 0)
+      for (int h = 0; h < 2; ++h) {
+        const int row = first + 8 * h, n = row / (p.box_w * p.box_h);
+        const int of_image = row / p.box_w % p.box_h * p.patch_w() + row % p.box_w;
+        at[h] = n < p.box_n ? n * p.patch_w() * p.patch_h() + of_image : 0;
+      }
+  }
+
+  // Where this thread's rows of a step are in shared memory.
+  DEVICE void places(unsigned (&place)[2]) const {
+    if constexpr (C::kPatch > 0) {
+      const unsigned patch = patch_at<C>(base, slot);
+      place[0] = patch + swizzled(at[0] + shift, lane % 4);
+      place[1] = patch + swizzled(at[1] + shift, lane % 4);
+    } else {
+      place[0] = stage_at<C>(base, ring.stage) + at[0], place[1] = place[0] + 8 * kRowBytes;
+    }
   }
 
   template <int kSlot> DEVICE void fetch() {
-    const unsigned a = stage_at<C>(base, ring.stage) + at;
+    unsigned place[2];
+    places(place);
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      const float4 u = load_shared(a ^ (64 * k)), v = load_shared((a ^ (64 * k)) + 8 * kRowBytes);
+      const float4 u = load_shared(place[0] ^ (64 * k)), v = load_shared(place[1] ^ (64 * k));
       unsigned* f = fragments[kSlot][k];
       split(u.x, u.y, scale[0], f[0], f[kLow]);
       split(v.x, v.y, scale[1], f[1], f[kLow + 1]);
       split(u.z, u.w, scale[0], f[2], f[kLow + 2]);
       split(v.z, v.w, scale[1], f[3], f[kLow + 3]);
     }
+  }
+
+  // A step's fragments from the patch, which is left with the last tap, or the tile's last step.
+  template <int kSlot> DEVICE void fetch_from_patch(const Conv& p, bool first, bool last) {
+    if (first || tap == 0) wait(patch_full<C>(base, slot), slot_phase);
+    shift = tap / p.taps_w * p.dilation_h * p.patch_w() + tap % p.taps_w * p.dilation_w;
+    fetch<kSlot>();
+    if (++tap == p.taps() || last) {
+      tap = 0;
+      warp_barrier();
+      if (lane == 0) arrive(patch_empty<C>(base, slot));
+      slot_phase ^= slot, slot ^= 1;
+    }
+    wait(full<C>(base, ring.stage), ring.phase);
   }
 
   // low * high, high * low, high * high: small terms first.
@@ -515,11 +650,15 @@ template <class C> struct Consumer {
 
   // The fragments of a step are made while the tensor cores are at the step before. `step` counts
   // from 0 in the tile.
-  template <int kParity> DEVICE void step(int step) {
+  template <int kParity> DEVICE void step(const Conv& p, int step, int steps) {
     const bool fresh = C::kPromote == 1 || kParity == 0;
     const int next = warpgroup + 1 == C::kWarpgroups ? 0 : warpgroup + 1;
-    wait(full<C>(base, ring.stage), ring.phase);
-    fetch<kParity>();
+    if constexpr (C::kPatch > 0) {
+      fetch_from_patch<kParity>(p, step == 0, step + 1 == steps);
+    } else {
+      wait(full<C>(base, ring.stage), ring.phase);
+      fetch<kParity>();
+    }
     if (fresh && step > 0) promote();
     if (C::kOrdered) named_barrier(kConsumers + warpgroup, 2 * kWarpgroup);
     multiply<kParity>(fresh);
@@ -533,14 +672,16 @@ template <class C> struct Consumer {
   }
 
   // Steps of a tile to `total`.
-  DEVICE void sum(const Conv& p, const unsigned* peaks, int tile, int steps) {
+  DEVICE void sum(const Conv& p, const unsigned* peaks, int tile, int begin, int end) {
     const Rows<C> rows(p, peaks, tile, thread_index() - kWarpgroup);
     scale[0] = scale_of(rows.peak[0]), scale[1] = scale_of(rows.peak[1]);
 #pragma unroll
     for (int j = 0; j < C::kSums; ++j) total[j] = 0.f;
+    const int steps = end - begin;
+    if (C::kPatch) tap = begin % p.taps();
     int done = 0;
-    for (; done + 1 < steps; done += 2) step<0>(done), step<1>(done + 1);
-    if (done < steps) step<0>(done);
+    for (; done + 1 < steps; done += 2) step<0>(p, done, steps), step<1>(p, done + 1, steps);
+    if (done < steps) step<0>(p, done, steps);
     promote();
   }
 
@@ -576,11 +717,11 @@ template <class C> struct Consumer {
 
 template <class C, class Activation>
 DEVICE void consume(const Conv& p, const Arrays& arrays, unsigned base) {
-  Consumer<C> consumer(base);
+  Consumer<C> consumer(p, base);
   const bool last = consumer.warpgroup + 1 == C::kWarpgroups;
   if (C::kOrdered && last) named_arrive(kConsumers, 2 * kWarpgroup);  // the first one's turn
   for (Work<C> work(p); work.next();) {
-    consumer.sum(p, arrays.peaks, work.tile, work.last - work.first);
+    consumer.sum(p, arrays.peaks, work.tile, work.first, work.last);
     if (work.whole()) consumer.store(Store<C, Activation>(p, arrays, work.tile), work.tile);
     else consumer.store_part(arrays.parts, work.slot);
   }
@@ -595,8 +736,13 @@ DEVICE unsigned prepare(void* shared) {
   const unsigned base = (shared_address(shared) + 1023) & ~1023u;
   if (thread_index() == 0) {
     for (int i = 0; i < C::kStages; ++i) {
-      barrier_init(full<C>(base, i), kWarpgroup + 1);  // the producers' copies, and B's bytes
+      // the producers' copies, if A is in the stage, and B's bytes
+      barrier_init(full<C>(base, i), C::kPatch ? 1 : kWarpgroup + 1);
       barrier_init(empty<C>(base, i), C::kThreads / 32);  // the consumers' warps
+    }
+    for (int i = 0; C::kPatch && i < 2; ++i) {
+      barrier_init(patch_full<C>(base, i), kPatchCopiers);
+      barrier_init(patch_empty<C>(base, i), C::kThreads / 32);
     }
     barriers_ready();
   }
@@ -614,7 +760,9 @@ DEVICE void convolve(const float* x, const unsigned* a, const float* bias, const
   const unsigned base = prepare<C>(shared);
   if (thread_index() < kWarpgroup) {
     registers_down<56>();
-    produce<C>(conv, arrays, base);
+    if constexpr (C::kPatch == 0) produce<C>(conv, arrays, base);
+    else if (thread_index() < kPatchCopiers) produce_patches<C>(conv, arrays, base);
+    else if (thread_index() == kPatchCopiers) produce_weights<C>(conv, a, base);
   } else {
     // What is left of 3 * 168 or 4 * 128, which the launch bounds leave the warpgroups
     registers_up<C::kWarpgroups == 2 ? 224 : 152>();
