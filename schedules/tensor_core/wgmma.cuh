@@ -297,8 +297,7 @@ DEVICE void gather(const Conv& p, const float* x, const Tap& tap, unsigned table
       const int row = first + i * kTurn;
       const bool valid = (unsigned)((windows[i].y >> 16) + dy) < height &&
                          (unsigned)((short)windows[i].y + dx) < (unsigned)p.width;
-      const float* from = x + (valid ? windows[i].x + offset : 0);
-      copy16(to + swizzled(row, piece), from, valid);
+      copy16(to + swizzled(row, piece), x + (windows[i].x + offset), valid);
     }
   }
 }
@@ -357,7 +356,7 @@ DEVICE void copy_patch(const float* x, int rows, unsigned table, unsigned to) {
     for (int i = 0; i < kAhead; ++i) {
       const int row = first + i * kTurn;
       if (row >= rows) continue;
-      copy16(to + swizzled(row, piece), x + (at[i] < 0 ? 0 : at[i] + piece * kVector), at[i] >= 0);
+      copy16(to + swizzled(row, piece), x + (at[i] + piece * kVector), at[i] >= 0);
     }
   }
 }
