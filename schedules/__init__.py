@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from . import depthwise, direct, gemm, im2win, winograd_fused, winograd_staged
+from . import depthwise, direct, gemm, im2win, tensor_core, winograd_fused, winograd_staged
 from .base.kernel import Kernel
 from .on_cpu import direct as direct_cpu
 from .on_cpu import im2win as im2win_cpu
@@ -12,6 +12,7 @@ KERNELS: tuple[Kernel[Any], ...] = (
     winograd_fused.KERNEL,
     winograd_staged.KERNEL,
     winograd_fused.F4,
+    tensor_core.KERNEL,
     gemm.KERNEL,
     gemm.IM2COL,
     depthwise.KERNEL,

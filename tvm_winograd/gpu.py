@@ -38,6 +38,11 @@ class Gpu:
         return int(re.sub(r"\D", "", self.arch))
 
     @property
+    def code(self) -> str:
+        """The architecture that machine code is made for: sm_90a has all that sm_90 GPUs can do."""
+        return f"{self.arch}a" if self.arch == "sm_90" else self.arch
+
+    @property
     def hertz(self) -> float:
         """Clock under load; an SM's 128 lanes (64 before sm_86) do a multiply-add each a clock."""
         lanes = 64 if self.cc < 86 else 128

@@ -69,6 +69,9 @@ class Kernel(Generic[C]):
     deterministic: bool = True
     # of precision.NAMES: how products of floating values are computed
     math: str = "fma"
+    # main(X, W[, B][, R][, S][, T], O): takes max|x| of each image (given), raises that of the
+    # output (written); None: it has no use for them
+    peaks: Callable[[ConvSpec, Epilogue, C, bool, bool], Any] | None = None
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r})"  # not its fifteen functions

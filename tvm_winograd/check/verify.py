@@ -269,14 +269,22 @@ def bare_convolution(
     rest += [np.zeros(spec.output_shape, spec.out_dtype)] * epilogue.residual
 
     def call(x: np.ndarray) -> np.ndarray:
-        return runner.call_function(
-            layer["function"], [x, packed, *rest], spec.output_shape, spec.out_dtype
-        )
+        given = [x, packed, *rest, *_peaks(x, layer.get("peaks", ()))]
+        return runner.call_function(layer["function"], given, spec.output_shape, spec.out_dtype)
 
     if epilogue.applied is None:
         return call(data)
     scaled = Deployed(lambda scale: call(data * data.dtype.type(scale)), want)
     return epilogue.applied.undo(scaled)
+
+
+def _peaks(x: np.ndarray, wanted: Sequence[str]) -> list[np.ndarray]:
+    """max|x| of each image, as bits, where it is given; zeros to raise where it is written."""
+    found = {
+        "given": np.abs(x).reshape(len(x), -1).max(1).astype("float32").view("uint32"),
+        "written": np.zeros(len(x), "uint32"),
+    }
+    return [found[name] for name in wanted]
 
 
 def _pack(spec: ConvSpec, layer: dict[str, Any], w: np.ndarray) -> np.ndarray:

@@ -140,7 +140,8 @@ def build(
                 mod = plan_network(mod, make_target(hardware))
     config = dict(pass_config or {})
     if isinstance(hardware, Gpu):
-        request = requesting(hardware.arch, ptx=ptx, compiler=compiler, cache=cache)
+        arch = hardware.arch if ptx else hardware.code
+        request = requesting(arch, ptx=ptx, compiler=compiler, cache=cache)
         return _compile_cuda(mod, hardware, request, compiler, config)
     return _compile(mod, hardware, config)
 

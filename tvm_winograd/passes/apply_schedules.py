@@ -57,6 +57,8 @@ def schedule_function(
         sch = s_tir.Schedule(func)
         choice.kernel.schedule(sch, choice.config, hardware)
         return sch.mod["main"], _entry(choice.kernel.name, choice.source, choice.reason)
+    if func.attrs and func.attrs.get("tirx.is_scheduled"):  # made ready, as packing is in places
+        return func, _entry("ready", "default", "made with its threads")
     reason = choice.reason if choice else "no convolution: not ours"
     if isinstance(hardware, Cpu):
         if not _has_blocks(func):  # loops that TVM writes out itself, such as a scatter's

@@ -34,11 +34,14 @@ class Layer:
     epilogue: Epilogue
     choice: Choice
     function: str  # the PrimFunc
+    peaks: tuple[str, ...] = ()  # "given", "written": what it takes and gives (chain_peaks.py)
 
     def as_dict(self) -> dict[str, Any]:
         head = {"name": self.name, "spec": self.spec.key(), "epilogue": self.epilogue.key()}
         math = self.choice.kernel.math_of(self.spec)
-        return {**head, "function": self.function, "math": math, **self.choice.as_dict()}
+        peaks = {"peaks": list(self.peaks)} if self.peaks else {}
+        made = {"function": self.function, "math": math, **self.choice.as_dict()}
+        return {**head, **made, **peaks}
 
 
 def lower_convs(

@@ -4,7 +4,7 @@ folded      clips in one form; transposes around convolutions cancel; batch norm
             convolutions; dense layers with long sums become 1x1 convolutions
 layout      the whole network to NCHW or NHWC, conversions at its ends
 grouped     each convolution with its epilogue
-lowered     chosen, and PrimFuncs of ours
+lowered     chosen, and PrimFuncs of ours; max|x| handed from kernel to kernel
 legalized   everything else to PrimFuncs, fused
 scheduled   ours first, then dlight or the plain CPU rule; workspaces become arguments
 """
@@ -21,6 +21,7 @@ from tvm import relax
 from ..gpu import Hardware, make_target
 from . import ragged_pools
 from .apply_schedules import apply_schedules
+from .chain_peaks import chain_peaks
 from .choose_layout import Layout, choose_layout, to_layout
 from .convert_layout import cancel_transposes
 from .dense_to_conv import dense_to_conv
@@ -180,6 +181,10 @@ def _lower_convs(net: _Lowering) -> None:
     net.mod, net.params, net.layers = lower_convs(net.mod, net.params, net.choose)
 
 
+def _chain_peaks(net: _Lowering) -> None:
+    net.mod, net.layers = chain_peaks(net.mod, net.layers)
+
+
 def _name_variables(net: Network) -> None:
     net.mod = name_variables(net.mod)
 
@@ -217,7 +222,7 @@ PHASES: tuple[tuple[str, tuple[Callable[[_Lowering], None], ...]], ...] = (
     ("folded", FOLD),
     ("layout", (_choose_layout,)),
     ("grouped", (_group_convs,)),
-    ("lowered", (_lower_convs, _name_variables)),
+    ("lowered", (_lower_convs, _chain_peaks, _name_variables)),
     ("legalized", (_legalize, _refuse_left)),
     ("scheduled", (_apply_schedules, _plan_workspaces, _bundle_params)),
 )

@@ -1,0 +1,55 @@
+"""How long a config of the tensor-core kernel takes: an estimate.
+
+A block is bound by the steps of its tiles: products on the tensor cores, and what they do not hide.
+A layer with short sums is bound by device memory.
+"""
+
+from __future__ import annotations
+
+from tvm_winograd.gpu import Gpu
+from tvm_winograd.schedules.base.product_time import LAUNCH_CLOCKS, memory_seconds, stream_seconds
+from tvm_winograd.shapes import ConvSpec
+
+from . import sizes
+from .config import TensorCore
+
+# Clocks of a step, by (rows, filters): 768, 576 and 384 are the tensor cores'.
+_STEP = {(128, 128): 1100, (192, 64): 1050, (128, 64): 850}
+_PATCH = 0.9  # a step from a patch, over one that is gathered
+_SHORT = 1.02  # promotion every step, over every second
+_TILE = 2500  # clocks: the first stages of a tile, its store
+_PART = 1500  # clocks: to store a part of a tile in the workspace
+
+
+def seconds(config: TensorCore, spec: ConvSpec, hw: Gpu, given: bool = False) -> float:
+    """The estimated time; `given`: max|x| is an argument, no kernel looks for it."""
+    clocks = _block(config, spec)
+    kernels = clocks / hw.hertz + LAUNCH_CLOCKS / hw.hertz
+    if config.shares:
+        kernels += stream_seconds(4 * 2 * _parts(config, spec), hw)
+    if sizes.padded_shape(spec):
+        kernels += stream_seconds(
+            4 * spec.n * spec.h * spec.w * (spec.c + sizes.channels(spec)), hw
+        )
+    elif not given:
+        kernels += stream_seconds(4 * spec.n * spec.h * spec.w * spec.c, hw)
+    return max(kernels, memory_seconds(spec.bytes, hw) + LAUNCH_CLOCKS / hw.hertz)
+
+
+def _block(config: TensorCore, spec: ConvSpec) -> float:
+    """Clocks of the block that has most to do."""
+    steps, whole = sizes.steps(spec), sizes.whole_tiles(spec, config)
+    step = float(_STEP[config.rows, config.filters])
+    step *= (_SHORT if config.promote == 1 else 1) * (_PATCH if config.patch else 1)
+    tiles = -(-whole // config.blocks)
+    clocks = tiles * (steps * step + _TILE)
+    if config.shares:
+        share = -(-sizes.shared_tiles(spec, config) * steps // config.shares)
+        clocks += share * step + (1 + share / steps) * (_TILE + _PART)
+    return clocks
+
+
+def _parts(config: TensorCore, spec: ConvSpec) -> int:
+    """Words of partial sums, about: a share ends in the middle of a tile."""
+    tile = config.rows * config.filters
+    return (config.shares + sizes.shared_tiles(spec, config)) * tile
