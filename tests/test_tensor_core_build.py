@@ -1,4 +1,4 @@
-"""The tensor-core kernels as machine code, made without a GPU; on a GPU they are the convolution."""
+"""The tensor-core kernels as machine code, made without a GPU, and run on one if there is one."""
 
 from __future__ import annotations
 
