@@ -310,12 +310,14 @@ def measure(jobs: list[dict[str, Any]], options: argparse.Namespace) -> list[dic
 
 def line(key: str, row: dict[str, Any], best: float) -> str:
     """A row for people."""
-    c = row.get("config")
-    text = (f"{c['rows']}x{c['filters']} p{c['promote']} s{c['stages']} "
-            f"o{c['ordered']:d} pt{c['patch']} b{c['blocks']} sh{c['shares']}") if c else ""  # fmt: skip
-    given = " given" if row.get("given") else ""
-    return (f"{key[:34]:34s} {row['provider']}{given:6s} {row['us']:8.1f} us "
-            f"x{best / row['us']:.2f} {row['error']:.1e} {text}")  # fmt: skip
+    knobs = ""
+    if c := row.get("config"):
+        turns = "in turns" if c["ordered"] else "freely"
+        knobs = f"{c['rows']}x{c['filters']}, {c['stages']} stages, {turns}, "
+        knobs += f"promote {c['promote']}, patch {c['patch']}, {c['shares']} shares"
+    name = row["provider"] + (" given" if row.get("given") else "")
+    times = f"{row['us']:8.1f} us x{best / row['us']:.2f} {row['error']:.1e}"
+    return f"{key[:34]:34s} {name:12s} {times} {knobs}"
 
 
 if __name__ == "__main__":

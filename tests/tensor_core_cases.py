@@ -56,11 +56,9 @@ CASES: dict[str, tuple[ConvSpec, Epilogue, TensorCore]] = {
     "patch": (_spec(c=64), FULL, PATCH),
     "patch-of-wide-tiles": (_spec(n=3, c=96, h=10, w=12), FULL, replace(SMALL, patch=224)),
     "patch-dilated": (_spec(c=64, k=68, h=12, w=11, dilation=2, padding=2), FULL, PATCH),
-    "patch-unpadded": (
-        _spec(n=5, c=32, k=64, r=2, s=5, padding=0), BIAS, replace(PATCH, promote=1),
-    ),
+    "patch-unpadded": (_spec(n=5, k=64, r=2, s=5, padding=0), BIAS, replace(PATCH, promote=1)),
     "patch-of-groups": (_spec(c=128, k=72, groups=2), FULL, replace(PATCH, ordered=False)),
-    "patch-shares": (_spec(n=5, c=64), FULL, replace(PATCH, blocks=4, shares=4)),
+    "patch-shares": (_spec(n=5, c=64), FULL, replace(PATCH, shares=3)),
 }  # fmt: skip
 
 

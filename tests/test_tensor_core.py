@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import wgmma_emulated as emulated
 from convs import expected, random_arrays
-from tensor_core_cases import BASE, CASES, EXTREMES, NARROW, NONE, SMALL, extreme
+from tensor_core_cases import BASE, CASES, EXTREMES, NARROW, NONE, PATCH, SMALL, extreme
 
 from tvm_winograd.gpu import gpu_for
 from tvm_winograd.schedules.tensor_core import legal, pack, search, sizes, source
@@ -128,7 +128,7 @@ def test_device_packs_as_numpy(name: str) -> None:
 
 
 def test_shared_memory_is_what_the_header_takes() -> None:
-    for config in (SMALL, NARROW, TensorCore(192, 64, stages=5)):
+    for config in (SMALL, NARROW, TensorCore(192, 64, stages=5), PATCH):
         assert emulated.library(replace(config, blocks=1)).shared_bytes() == config.shared_bytes
 
 
@@ -148,6 +148,10 @@ def test_arguments_are_the_fields_of_the_header() -> None:
         (replace(SMALL, stages=9), BASE, "shared memory"),
         (replace(SMALL, shares=4), BASE, "shares=4"),
         (replace(SMALL, blocks=1, shares=1), BASE, "whole waves"),
+        (replace(PATCH, patch=12), replace(BASE, c=64), "multiple of 8"),
+        (PATCH, replace(BASE, c=36), "no multiple"),
+        (PATCH, replace(BASE, stride=2), "stride 2"),
+        (replace(PATCH, patch=8), BASE, "one pixel is larger"),
         (SMALL, replace(BASE, layout="NCHW"), "NHWC"),
         (SMALL, replace(BASE, dtype="float16"), "float16"),
         (SMALL, replace(BASE, groups=4), "a group of 8"),

@@ -13,12 +13,14 @@ from tvm_winograd.shapes import ConvSpec
 from . import sizes
 from .config import TensorCore
 
-# Clocks of a step, by (rows, filters): 768, 576 and 384 are the tensor cores'.
-_STEP = {(128, 128): 1100, (192, 64): 1050, (128, 64): 850}
-_PATCH = 0.9  # a step from a patch, over one that is gathered
-_SHORT = 1.02  # promotion every step, over every second
-_TILE = 2500  # clocks: the first stages of a tile, its store
-_PART = 1500  # clocks: to store a part of a tile in the workspace
+# Clocks of a step, by (rows, filters): 768, 576 and 384 are the tensor cores'. Shared memory serves
+# them, the copies and the fragments' loads: it is the limit (H200, 2026-12-01, 3x3, batch 32, 128).
+_STEP = {(128, 128): 1340, (192, 64): 1440, (128, 64): 1000}
+_PATCH = {(128, 128): 0.955, (192, 64): 0.81, (128, 64): 0.85}  # a step from a patch, over that
+_SHORT = 1.12  # promotion every step, over every second
+_TILE = 3000  # clocks: the first stages of a tile, its store
+_PART = 3000  # clocks: to store a part of a tile in the workspace
+_SHARING = 8000  # clocks: a further kernel, which waits for the last part
 
 
 def seconds(config: TensorCore, spec: ConvSpec, hw: Gpu, given: bool = False) -> float:
@@ -40,12 +42,13 @@ def _block(config: TensorCore, spec: ConvSpec) -> float:
     """Clocks of the block that has most to do."""
     steps, whole = sizes.steps(spec), sizes.whole_tiles(spec, config)
     step = float(_STEP[config.rows, config.filters])
-    step *= (_SHORT if config.promote == 1 else 1) * (_PATCH if config.patch else 1)
+    step *= _PATCH[config.rows, config.filters] if config.patch else 1
+    step *= _SHORT if config.promote == 1 else 1
     tiles = -(-whole // config.blocks)
     clocks = tiles * (steps * step + _TILE)
     if config.shares:
         share = -(-sizes.shared_tiles(spec, config) * steps // config.shares)
-        clocks += share * step + (1 + share / steps) * (_TILE + _PART)
+        clocks += share * step + (1 + share / steps) * (_TILE + _PART) + _SHARING
     return clocks
 
 

@@ -12,7 +12,6 @@ asynchronous accumulators would not survive TVM's passes. So nothing is left to 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,12 +219,6 @@ def with_peaks(
     return tirx.PrimFunc([*inputs, peaks, out], func.body, func.ret_type, func.attrs)
 
 
-def workspace(config: TensorCore, spec: ConvSpec) -> int:
-    """Bytes of device memory beside the arguments: peaks, padded channels, parts of sums."""
-    words = spec.n * sizes.peak_blocks(spec) + sizes.parts_words(spec, config)
-    return 4 * (words + math.prod(sizes.padded_shape(spec) or (0,)))
-
-
 KERNEL = Kernel(
     name="gemm-wgmma",
     algorithm="gemm",
@@ -240,7 +233,7 @@ KERNEL = Kernel(
     weight_func=weight_func,
     needs=legal.needs,
     seconds=cost.seconds,
-    workspace=workspace,
+    workspace=sizes.workspace_bytes,
     math="fp16x3",
     peaks=with_peaks,
 )

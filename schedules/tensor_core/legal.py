@@ -81,6 +81,8 @@ def _bad_shares(config: TensorCore, spec: ConvSpec) -> str | None:
         return f"shares={config.shares}: the tiles are whole waves of {config.blocks}"
     if shared * sizes.steps(spec) < config.shares:
         return f"shares={config.shares} of {shared * sizes.steps(spec)} steps leave some empty"
+    if shared * sizes.steps(spec) * (config.shares + 1) >= 2**31:
+        return f"{shared * sizes.steps(spec)} steps in {config.shares} shares; 32 bits count them"
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 from functools import lru_cache
+from math import prod
 
 from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te.common import ceil_div
@@ -156,6 +157,13 @@ def peak_blocks(spec: ConvSpec) -> int:
     """Blocks of an image that each find the largest |x| of a part of it."""
     most = _MOST_PEAKS if spec.n > _FEW else _MOST_PEAKS_OF_FEW
     return min(most, ceil_div(spec.h * spec.w * spec.c, _PEAK_ELEMENTS))
+
+
+def workspace_bytes(config: TensorCore, spec: ConvSpec) -> int:
+    """Bytes of device memory beside the arguments: peaks, padded channels, parts of sums."""
+    padded = padded_shape(spec)
+    words = spec.n * peak_blocks(spec) + parts_words(spec, config)
+    return 4 * (words + (prod(padded) if padded else 0))
 
 
 def weight_words(spec: ConvSpec, config: TensorCore) -> tuple[int, int]:

@@ -93,7 +93,7 @@ struct Conv {
   }
   // The first step of a share, counted over all tiles that are shared.
   DEVICE int share_begin(int share, int total) const {
-    return (int)((long long)share * total / shares);
+    return share * total / shares;
   }
 };
 
@@ -785,22 +785,32 @@ DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residu
   const int steps = p.steps(), total = (p.tiles<C>() - p.whole) * steps;
   const int shared_tile = block_index() / C::kGroups, group = block_index() % C::kGroups;
   const int first = shared_tile * steps, last = first + steps;
-  int share = (int)((long long)first * p.shares / total);
+  int share = first * p.shares / total;
   while (p.share_begin(share + 1, total) <= first) ++share;
   if (p.share_begin(share + 1, total) >= last) return;  // of one block, which stored it
-  float sums[8] = {};
-#pragma unroll 4
-  for (int begin; (begin = p.share_begin(share, total)) < last; ++share) {
-    const int slot = 2 * share + (begin >= first ? 0 : 1);
-    const float* from = part_at<C>((float*)parts, slot, group, thread_index());
-    const float4 u = load_constant4(from), v = load_constant4(from + 4 * C::kThreads);
-    sums[0] += u.x, sums[1] += u.y, sums[2] += u.z, sums[3] += u.w;
-    sums[4] += v.x, sums[5] += v.y, sums[6] += v.z, sums[7] += v.w;
-  }
   const int tile = p.whole + shared_tile;
   const Rows<C> rows(p, peaks, tile, thread_index());
   const Store<C, Activation> store(p, arrays, tile);
   const float4 residuals[2] = {store.residual(rows.row[0], group), store.residual(rows.row[1], group)};
+  float sums[8] = {};
+  constexpr int kAhead = 4;  // parts under way at once
+  for (; p.share_begin(share, total) < last; share += kAhead) {
+    float4 part[kAhead][2] = {};
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int begin = p.share_begin(share + i, total);
+      if (begin >= last) continue;
+      const int slot = 2 * (share + i) + (begin >= first ? 0 : 1);
+      const float* from = part_at<C>((float*)parts, slot, group, thread_index());
+      part[i][0] = load_constant4(from), part[i][1] = load_constant4(from + 4 * C::kThreads);
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const float4 u = part[i][0], v = part[i][1];
+      sums[0] += u.x, sums[1] += u.y, sums[2] += u.z, sums[3] += u.w;
+      sums[4] += v.x, sums[5] += v.y, sums[6] += v.z, sums[7] += v.w;
+    }
+  }
   unsigned rank[2] = {0, 0};
   store(sums, rows, group, residuals, rank);
   store.note_peaks(rows, rank);
