@@ -85,8 +85,8 @@ def test_estimates_are_fitted_to_the_other_half(selector, script):
     fit = script("fit_estimates")
     held_out = set(selector.grid()[1::2])
     journals = list(RESULTS.glob("h200-*-tuning.jsonl"))
-    for kernels, module, names in fit.ESTIMATES:
-        assert all(getattr(module, name) > 0 for name in names)
+    for kernels, module, record, names in fit.ESTIMATES:
+        assert all(getattr(getattr(module, record), name) > 0 for name in names)
         for kernel in kernels:
             used = {spec for spec, _, _ in fit.points(kernel, [GRID], journals)}
             assert used and not used & held_out
