@@ -783,12 +783,8 @@ DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residu
   int share = first * p.shares / total;
   while (p.share_begin(share + 1, total) <= first) ++share;
   if (p.share_begin(share + 1, total) >= last) return;  // of one block, which stored it
-  const int tile = p.whole + shared_tile;
-  const Rows<C> rows(p, peaks, tile, thread_index());
-  const Store<C, Activation> store(p, arrays, tile);
-  const float4 residuals[2] = {store.residual(rows.row[0], group), store.residual(rows.row[1], group)};
   float sums[8] = {};
-  constexpr int kAhead = 4;  // parts under way at once
+  constexpr int kAhead = 8;  // parts under way at once
   for (; p.share_begin(share, total) < last; share += kAhead) {
     float4 part[kAhead][2] = {};
 #pragma unroll
@@ -806,6 +802,10 @@ DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residu
       sums[4] += v.x, sums[5] += v.y, sums[6] += v.z, sums[7] += v.w;
     }
   }
+  const int tile = p.whole + shared_tile;
+  const Rows<C> rows(p, peaks, tile, thread_index());
+  const Store<C, Activation> store(p, arrays, tile);
+  const float4 residuals[2] = {store.residual(rows.row[0], group), store.residual(rows.row[1], group)};
   unsigned rank[2] = {0, 0};
   store(sums, rows, group, residuals, rank);
   store.note_peaks(rows, rank);
