@@ -23,6 +23,8 @@ _TILE = 3000  # clocks: the first stages of a tile, its store
 _PART = 3000  # clocks: to store a part of a tile in the workspace
 _SHARING = 10000  # clocks: a further kernel, which waits for the last part and reads them all
 
+_SUMMAND = 300  # clocks: each part of a tile there
+
 
 def seconds(config: TensorCore, spec: ConvSpec, hw: Gpu, given: bool = False) -> float:
     """The estimated time; `given`: max|x| is an argument, no kernel looks for it."""
@@ -47,5 +49,6 @@ def _block(config: TensorCore, spec: ConvSpec) -> float:
     clocks = tiles * (steps * step + _TILE)
     if config.shares:
         share = -(-sizes.shared_tiles(spec, config) * steps // config.shares)
-        clocks += share * step + (1 + share / steps) * (_TILE + _PART) + _SHARING
+        clocks += share * step + (1 + share / steps) * (_TILE + _PART)
+        clocks += _SHARING + _SUMMAND * config.shares / sizes.shared_tiles(spec, config)
     return clocks
