@@ -20,15 +20,15 @@ _PATCH = {(128, 128): 0.955, (192, 64): 0.81, (128, 64): 0.85}  # a step from a 
 _SHORT = 1.12  # promotion every step, over every second
 _TILE = 3000  # clocks: the first stages of a tile, its store
 _PART = 3000  # clocks: to store a part of a tile in the workspace
-_SHARING = 8000  # clocks: a further kernel, which waits for the last part
+_SHARING = 10000  # clocks: a further kernel, which waits for the last part and reads them all
+
+_SUMMAND = 300  # clocks: each part of a tile there
 
 
 def seconds(config: TensorCore, spec: ConvSpec, hw: Gpu, given: bool = False) -> float:
     """The estimated time; `given`: max|x| is an argument, no kernel looks for it."""
     clocks = _block(config, spec)
     kernels = clocks / hw.hertz + LAUNCH_CLOCKS / hw.hertz
-    if config.shares:
-        kernels += stream_seconds(4 * 2 * _parts(config, spec), hw)
     if sizes.padded_shape(spec):
         kernels += stream_seconds(
             4 * spec.n * spec.h * spec.w * (spec.c + sizes.channels(spec)), hw
@@ -48,11 +48,6 @@ def _block(config: TensorCore, spec: ConvSpec) -> float:
     clocks = tiles * (steps * step + _TILE)
     if config.shares:
         share = -(-sizes.shared_tiles(spec, config) * steps // config.shares)
-        clocks += share * step + (1 + share / steps) * (_TILE + _PART) + _SHARING
+        clocks += share * step + (1 + share / steps) * (_TILE + _PART)
+        clocks += _SHARING + _SUMMAND * config.shares / sizes.shared_tiles(spec, config)
     return clocks
-
-
-def _parts(config: TensorCore, spec: ConvSpec) -> int:
-    """Words of partial sums, about: a share ends in the middle of a tile."""
-    tile = config.rows * config.filters
-    return (config.shares + sizes.shared_tiles(spec, config)) * tile

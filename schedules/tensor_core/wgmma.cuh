@@ -2,18 +2,17 @@
 //
 //   y[m][k] = sum over q of x[pixel(m, tap(q))][channel(q)] * w[k][q]        NHWC, float32
 //
-// m counts output pixels over (n, oh, ow), q products over (c / 32, r, s, c % 32), so that steps which
-// follow each other read the same lines of x; over (r, s, c) where 32 does not divide c. A step is
-// 32 products. Each float32 is
-// split into two fp16, high and low, behind a power of two that lifts the largest of an image (of a
-// filter) to 2^13 .. 2^14; low * high, high * low and high * high are summed by wgmma. Tensor cores
-// add with truncation: the sums leave them every kPromote steps and are added in float32.
+// m counts output pixels over (n, oh, ow), q products over (c / 32, r, s, c % 32), or over (r, s, c)
+// where 32 does not divide the channels of a group. A step is 32 products. Each float32 is split into
+// two fp16, high and low, behind a power of two that lifts the largest of an image (of a filter) to
+// 2^13 .. 2^14; low * high, high * low and high * high are summed by wgmma. Tensor cores add with
+// truncation: the sums leave them every kPromote steps and are added in float32.
 //
 //   a block          a producer warpgroup, a consumer warpgroup every 64 rows; lives for all tiles
 //   a stage          A (kRows, 32) float32 and B (kFilters, 32) fp16 high | low, both in rows of
 //                    128 bytes whose 16-byte pieces are permuted by row % 8 (wgmma's swizzle)
-//   A                cp.async, 4 channels each, zeros outside the map; split in registers. Or a patch:
-//                    32 channels of all that a box of output pixels looks at, once for all taps
+//   A                cp.async, 4 channels each, zeros outside the map; split in registers. Or a
+//                    patch: 32 channels of all that a box of output pixels looks at, for all taps
 //   B                one bulk copy of what pack.py laid out
 //
 // Three permutations cost nothing, since the weights are packed at compile time:
@@ -272,7 +271,8 @@ DEVICE int2 window_of(const Conv& p, int row) {
   const int y = pixel / p.out_width * p.stride_h - p.pad_h;
   const int x = pixel % p.out_width * p.stride_w - p.pad_w;
   if (row >= p.rows()) return make_int2(0, kOutside * 65536);
-  return make_int2(((row / area * p.height + y) * p.width + x) * p.channels, y * 65536 | (x & 65535));
+  const int offset = ((row / area * p.height + y) * p.width + x) * p.channels;
+  return make_int2(offset, y * 65536 | (x & 65535));
 }
 
 // A step of A: each thread copies four neighbouring products of several rows. Several windows are
@@ -282,7 +282,8 @@ DEVICE void gather(const Conv& p, const float* x, const Tap& tap, unsigned table
   constexpr int kColumns = kStep / kVector, kTurn = kWarpgroup / kColumns;
   constexpr int kTurns = C::kRows / kTurn, kAhead = kTurns > 8 ? kTurns / 2 : kTurns;
   const int piece = thread_index() % kColumns, dy = tap.r * p.dilation_h;
-  const int dx = tap.s * p.dilation_w, offset = (dy * p.width + dx) * p.channels + tap.first + tap.c;
+  const int dx = tap.s * p.dilation_w, channel = tap.first + tap.c;
+  const int offset = (dy * p.width + dx) * p.channels + channel;
   const unsigned height = tap.first < p.group_channels() ? p.height : 0;  // 0: behind the last
 #pragma unroll 1
   for (int first = thread_index() / kColumns; first < C::kRows; first += kAhead * kTurn) {
@@ -303,7 +304,8 @@ template <class C> DEVICE void produce(const Conv& p, const Arrays& arrays, unsi
   Ring<C> ring;
   unsigned table = base + C::kTables, other = table + C::kTable;
   for (Work<C> work(p); work.next();) {
-    const int column = work.tile % p.columns<C>(), first_row = work.tile / p.columns<C>() * C::kRows;
+    const int column = work.tile % p.columns<C>();
+    const int first_row = work.tile / p.columns<C>() * C::kRows;
     for (int i = thread_index(); i < C::kRows; i += kWarpgroup)
       store_shared_pair(table + 8 * i, window_of(p, first_row + i));
     named_barrier(kProducers, kWarpgroup);
@@ -547,10 +549,6 @@ template <class C> DEVICE float* part_at(float* parts, int slot, int group, int 
 
 // ---- The consumers ----
 
-template <int kValue> struct Int {
-  static constexpr int value = kValue;
-};
-
 DEVICE void split(float v, float w, float scale, unsigned& high, unsigned& low) {
   high = to_half2(v * scale, w * scale);
   const float2 rounded = from_half2(high);
@@ -774,8 +772,8 @@ DEVICE void convolve(const float* x, const unsigned* a, const float* bias, const
   }
 }
 
-// Tiles whose steps several blocks shared: their parts in the order of the steps, to y. A block sums
-// a group of filters of a tile; its threads are arranged as the consumers were.
+// Tiles whose steps several blocks shared: their parts in the order of the steps, to y. A block
+// sums a group of filters of a tile; its threads are arranged as the consumers were.
 template <class C, class Activation, class... Sizes>
 DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residual,
                        const unsigned* peaks, const float* parts, float* y, unsigned* peaks_out,
@@ -788,12 +786,8 @@ DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residu
   int share = first * p.shares / total;
   while (p.share_begin(share + 1, total) <= first) ++share;
   if (p.share_begin(share + 1, total) >= last) return;  // of one block, which stored it
-  const int tile = p.whole + shared_tile;
-  const Rows<C> rows(p, peaks, tile, thread_index());
-  const Store<C, Activation> store(p, arrays, tile);
-  const float4 residuals[2] = {store.residual(rows.row[0], group), store.residual(rows.row[1], group)};
   float sums[8] = {};
-  constexpr int kAhead = 4;  // parts under way at once
+  constexpr int kAhead = 8;  // parts under way at once
   for (; p.share_begin(share, total) < last; share += kAhead) {
     float4 part[kAhead][2] = {};
 #pragma unroll
@@ -811,6 +805,11 @@ DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residu
       sums[4] += v.x, sums[5] += v.y, sums[6] += v.z, sums[7] += v.w;
     }
   }
+  const int tile = p.whole + shared_tile;
+  const Rows<C> rows(p, peaks, tile, thread_index());
+  const Store<C, Activation> store(p, arrays, tile);
+  const float4 residuals[2] = {store.residual(rows.row[0], group),
+                               store.residual(rows.row[1], group)};
   unsigned rank[2] = {0, 0};
   store(sums, rows, group, residuals, rank);
   store.note_peaks(rows, rank);
@@ -820,7 +819,9 @@ DEVICE void sum_shares(const unsigned* a, const float* bias, const float* residu
 
 // Of the numbers 4 t + 2 b + e within 16, position 8 b + 2 t + e; and the other way round.
 DEVICE int position_of(int number) { return number / 2 % 2 * 8 + number / 4 * 2 + number % 2; }
-DEVICE int number_at(int position) { return position % 8 / 2 * 4 + position / 8 * 2 + position % 2; }
+DEVICE int number_at(int position) {
+  return position % 8 / 2 * 4 + position / 8 * 2 + position % 2;
+}
 
 // (k, c, r, s) float32 to what pack.py says; a block of 256 threads a filter of a tile. `channels`
 // are those of a group in w, which Conv pads.
