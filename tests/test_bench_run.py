@@ -217,7 +217,7 @@ def test_a_session(monkeypatch, tmp_path, capsys):
         (["--l2", "hot"], "--l2 hot"),
         (["--providers", "cublas:best"], "provider 'cublas:best': there are ours, cudnn"),
         (["--layers", "alexnet"], "alexnet"),
-        (["--epilogue", "gelu"], "epilogue 'gelu'"),
+        (["--epilogue", "mystery"], "epilogue 'mystery'"),
         (["n1c2"], "spec key"),
         (["--jobs", "0"], "--jobs 0: at least one"),
         (["--json", "rows.txt"], ".json or .csv"),

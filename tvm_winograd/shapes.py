@@ -283,4 +283,7 @@ class Epilogue:
                 "parts are bias, residual and an activation, joined by '+'"
             )
         flags = {name: True for name in known}
-        return cls(**flags, activation=rest[0] if rest else None)
+        try:
+            return cls(**flags, activation=rest[0] if rest else None)
+        except SpecError as error:
+            raise SpecError(f"epilogue {key!r}: {error}") from error

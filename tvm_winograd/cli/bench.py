@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("specs", metavar="SPEC", nargs="*", help="convolutions, as `show` writes them")
     add("--layers", metavar="NAME", help="of a network: resnet (the default) or vgg")
     add("--batch", type=numbers, default=[], metavar="N,N", help="at these batches")
-    add("--epilogue", default="none", help="e.g. bias+residual+relu (default none)")
+    add("--epilogue", default="none", help="e.g. bias+residual+relu, bias+silu (default none)")
     text = "e.g. ours,cudnn:FFT (default: all that are here)"
     add("--providers", type=names, default=[], metavar="A,B", help=text)
     add("--modes", type=names, default=[], metavar="A,B", help="graph, back_to_back")

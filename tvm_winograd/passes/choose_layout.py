@@ -26,7 +26,6 @@ from .convert_layout import convert_layout, given_layout, is_in, transposed_byte
 from .group_convs import find_groups
 from .params import Params, fold_param_shapes, param_names
 
-
 _SURE = 1.03  # times as fast as in the layout given, another must seem: estimates are no better
 
 
