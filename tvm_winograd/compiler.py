@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,14 +15,22 @@ from typing import Any
 from .choose.select import NO_LIMITS, Limits
 from .choose.wishes import Wishes, make_chooser
 from .codegen import build
-from .codegen.artifact import Artifact, BuiltModule, check_replaceable, write_artifact
+from .codegen.artifact import (
+    Artifact,
+    BuiltModule,
+    check_replaceable,
+    check_space,
+    write_artifact,
+)
 from .codegen.param_store import SharedArrays
 from .codegen.plan import plan_network
 from .conv import hardware_for
 from .deploy.batches import Batches, make_batches
+from .deploy.cpu import needed
 from .errors import BuildError, InputError, ModelError, UnsupportedError, as_build_error
 from .frontend import Model, load_model
-from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, make_target, parse_archs
+from .gpu import GPUS, PORTABLE, Cpu, Gpu, Hardware, cpu_for, gpu_for, make_target, parse_archs
+from .ir.lock import COMPILING
 from .passes.pipeline import Dump, Lowered, lower
 
 DTYPES = ("float32",)
@@ -33,6 +42,7 @@ def compile(
     *,
     target: str = "llvm",
     arch: str | list[str] | None = None,
+    cpu: str | list[str] | None = None,
     output: str | Path | None = None,
     batch: int | tuple[int, int] | None = None,
     buckets: Sequence[int] | None = None,
@@ -59,6 +69,8 @@ def compile(
         model: a built-in name, an .onnx or .pt2 file, an ExportedProgram, or a frontend.Model.
         target: "llvm" (this CPU) or "cuda" (no GPU needed).
         arch: of cuda: "sm_90,sm_86" or a list; sm_90 if not given.
+        cpu: of llvm: "x86-64-v3", "x86-64-v3,x86-64-v4" (the best that fits is loaded), a name
+            of LLVM's, or "native", this machine's (the default).
         output: the folder to write; a new temporary one if not given.
         batch: images per run (default: the model's, or 1); (1, 32) for any from 1 to 32.
         buckets: of such a range the sizes to compile for (see `batches.make_batches`).
@@ -80,21 +92,50 @@ def compile(
     Raises:
         TvmWinogradError: a model, option, target or toolchain that does not fit.
     """
-    hardware = _hardware(target, arch)
+    hardware = _hardware(target, arch, cpu)
     wishes = Wishes(logs, algorithm, limits, layers or {}, configs or {}, layout)
     if dtype not in DTYPES:
         raise UnsupportedError(f"dtype={dtype!r}: only {', '.join(DTYPES)} exists for now")
     batches = make_batches(batch, buckets)
     _check_toolchain(target, compiler)
+    check_space()
     if output is not None:
         check_replaceable(Path(output))
+    with COMPILING:
+        loaded, modules = _compiled(
+            model, hardware, batches, wishes, batch, weights, seed, trust, labels, compiler,
+            ptx and target == "cuda", cuda_graph, progress, dump,
+        )  # fmt: skip
+    path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
+    progress(f"writing {path}")
+    return _write(path, target, modules, loaded, batches, labels)
+
+
+def _compiled(
+    model: Any,
+    hardware: list[Hardware],
+    batches: Batches | None,
+    wishes: Wishes,
+    batch: int | tuple[int, int] | None,
+    weights: str | Path | None,
+    seed: int,
+    trust: bool,
+    labels: list[str] | None,
+    compiler: str,
+    ptx: bool,
+    cuda_graph: bool,
+    progress: Progress,
+    dump: Dump,
+) -> tuple[Model, list[BuiltModule]]:
+    """The imported model, and its modules for all hardware and batches."""
     progress(f"loading {_model_name(model)}")
     size = batch[1] if isinstance(batch, tuple) else batch
     loaded = load_model(model, batch=size, weights=weights, seed=seed, trust=trust)
     _check_labels(labels, loaded)
     networks = _at_batches(loaded, batches)
-    jobs = [_Job(h, False, network) for h in hardware for network in networks]
-    if ptx and target == "cuda":
+    named = len(hardware) > 1
+    jobs = [_Job(h, False, network, named) for h in hardware for network in networks]
+    if ptx:
         jobs += [_Job(PORTABLE, True, network) for network in networks]
     arrays = SharedArrays()
     with _builders() as pool:
@@ -105,10 +146,7 @@ def compile(
             )
             for module in filter(Future.done, begun):
                 module.result()  # an error ends it before the next is lowered
-        modules = [module.result() for module in begun]
-    path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
-    progress(f"writing {path}")
-    return _write(path, target, modules, loaded, batches, labels)
+        return loaded, [module.result() for module in begun]
 
 
 @dataclass(frozen=True)
@@ -118,22 +156,33 @@ class _Job:
     hardware: Hardware
     ptx: bool
     network: Model
+    named: bool = False  # one of several CPUs
+
+    @property
+    def arch(self) -> str:
+        """As in the manifest: "cpu", or its name where there are several."""
+        several = isinstance(self.hardware, Cpu) and self.named
+        return (
+            self.hardware.cpu if isinstance(self.hardware, Cpu) and several else self.hardware.arch
+        )
 
     def name(self, batches: Batches | None) -> str:
         """Of the module: "sm_90", "ptx", "sm_90-b8"."""
-        kind = "ptx" if self.ptx else self.hardware.arch
+        kind = "ptx" if self.ptx else self.arch
         return f"{kind}-b{self.network.batch}" if batches else kind
 
 
 @contextmanager
 def _builders() -> Iterator[ThreadPoolExecutor]:
-    """Threads to compile in: neither NVRTC nor LLVM holds Python's lock. An error ends them."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    """Threads to compile in: neither NVRTC nor LLVM holds Python's lock. An error ends them, and
+    nobody waits for what they are doing."""
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def _module(
@@ -159,9 +208,7 @@ def _module(
         progress(f"note: {note}")
     progress(f"compiling {len(lowered.functions)} functions for {name}")
     batch = network.batch if batches else None
-    return pool.submit(
-        _build_module, name, job.hardware, lowered, batch, compiler, job.ptx, cuda_graph
-    )
+    return pool.submit(_build_module, name, job, lowered, batch, compiler, cuda_graph)
 
 
 def _at_batches(model: Model, batches: Batches | None) -> list[Model]:
@@ -217,7 +264,17 @@ def _check_names(wishes: Wishes, lowered: Lowered) -> None:
         )
 
 
-def _hardware(target: str, arch: str | list[str] | None) -> list[Hardware]:
+def _hardware(
+    target: str, arch: str | list[str] | None, cpu: str | list[str] | None
+) -> list[Hardware]:
+    if cpu is not None:
+        if target != "llvm":
+            raise UnsupportedError(f"cpu={cpu!r} goes with target llvm only")
+        given = cpu.split(",") if isinstance(cpu, str) else cpu
+        names = [name.strip() for name in map(str, given) if name.strip()]
+        if not names:
+            raise UnsupportedError(f"cpu={cpu!r}: name at least one")
+        return list(map(cpu_for, dict.fromkeys(names)))
     if target == "cuda":
         text = ",".join(map(str, arch)) if isinstance(arch, list | tuple) else arch
         return [gpu_for(a) for a in parse_archs(text)]
@@ -239,13 +296,13 @@ def _model_name(model: Any) -> str:
 
 def _build_module(
     name: str,
-    hardware: Hardware,
+    job: _Job,
     lowered: Lowered,
     batch: int | None,
     compiler: str,
-    ptx: bool,
     cuda_graph: bool,
 ) -> BuiltModule:
+    hardware, ptx = job.hardware, job.ptx
     on_gpu = isinstance(hardware, Gpu)
     with as_build_error(f"TVM could not plan {name}"):
         plan = plan_network(lowered.mod, make_target(hardware), cuda_graph=cuda_graph and on_gpu)
@@ -255,7 +312,8 @@ def _build_module(
     workspaces = lowered.workspaces
     return BuiltModule(
         name=name,
-        arch=hardware.arch,
+        arch=job.arch,
+        device=_cpu_needs(hardware) if isinstance(hardware, Cpu) else None,
         kind="ptx" if ptx else "cubin" if on_gpu else "llvm",
         executable=executable,
         params=lowered.params,
@@ -272,6 +330,11 @@ def _build_module(
         planned_bytes=plan.planned_bytes,
         cuda_graph=asdict(plan.graph) if plan.graph else None,
     )
+
+
+def _cpu_needs(cpu: Cpu) -> dict[str, Any]:
+    """What the loader compares with the CPU that it finds (deploy/cpu.py)."""
+    return {"cpu": cpu.cpu, "machine": platform.machine(), "features": needed(cpu.features)}
 
 
 def _write(

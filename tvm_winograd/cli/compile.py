@@ -15,6 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("-o", "--output", required=True, metavar="ARTIFACT", help="folder to write")
     add_model_options(parser, ranges=True)
+    text = "of llvm: native, x86-64-v2, -v3, -v4, a name of LLVM's, or several with commas"
+    parser.add_argument("--cpu", metavar="NAMES", help=text)
     parser.add_argument("--dtype", default="float32", help="float32 is what exists for now")
     add_choice_options(parser)
     parser.add_argument("--labels", metavar="FILE", help="class names, one per line")
@@ -32,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
         args.model,
         target=args.target,
         arch=args.arch,
+        cpu=args.cpu,
         output=args.output,
         batch=args.batch,
         buckets=args.buckets,

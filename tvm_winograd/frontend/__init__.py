@@ -8,6 +8,7 @@ from typing import Any
 
 from ..deploy.manifest import sha256
 from ..errors import ModelError
+from ..ir.lock import COMPILING
 from .model import Model, TensorSpec
 
 __all__ = ["Model", "TensorSpec", "load_model"]
@@ -35,7 +36,11 @@ def load_model(
     """
     if batch is not None and (type(batch) is not int or batch < 1):
         raise ModelError(f"batch={batch!r}: a positive number of images is needed")
-    path = Path(weights) if weights is not None else None
+    with COMPILING:
+        return _load(model, batch, Path(weights) if weights is not None else None, seed, trust)
+
+
+def _load(model: Any, batch: int | None, path: Path | None, seed: int, trust: bool) -> Model:
     if isinstance(model, str | Path):
         return _load_named(str(model), batch, path, seed, trust)
     if isinstance(model, Model):
