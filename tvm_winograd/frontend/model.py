@@ -29,6 +29,8 @@ IMPORT_ERRORS = (
 )
 
 
+# dtypes of outputs beside float32: classes of a segmentation, masks
+_ANSWERS = ("int32", "int64", "bool", "int8", "uint8")
 # what TVM's own texts hold; they mean nothing to who wrote the model
 _RAW = re.compile(r"Check failed|\bR\.|\bT\.|tirx|relax|0x[0-9a-f]{6}|^\W*\w*\W*$")
 
@@ -126,7 +128,8 @@ def make_model(
     output_names: list[str] | None = None,
     rebuild: Callable[[int], Any] | None = None,
 ) -> Model:
-    """A Model of `mod`, its inputs and outputs read from `mod["main"]`, all float32 and static.
+    """A Model of `mod`, its inputs and outputs read from `mod["main"]`, all static; inputs are
+    float32, outputs float32, integers or boolean.
 
     Raises:
         ModelError: a dtype other than float32, batch norms in training mode.
@@ -227,7 +230,7 @@ def _output_names(count: int) -> list[str]:
 
 def _tensor_spec(name: str, expr: Any, input: bool = True) -> TensorSpec:
     dtype = str(getattr(expr.ty, "dtype", expr.ty))
-    if dtype != "float32":
+    if dtype != "float32" and (input or dtype not in _ANSWERS):
         raise _not_float32(f"{'input' if input else 'output'} {name!r}", dtype)
     return TensorSpec(name, static_shape(expr), dtype)
 
