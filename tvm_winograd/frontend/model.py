@@ -163,7 +163,9 @@ def tidy(mod: Any, params: dict[str, np.ndarray]) -> tuple[Any, dict[str, np.nda
     from tvm import relax
     from tvm.relax.analysis import free_vars
 
-    mod = relax.transform.CanonicalizeBindings()(mod)
+    from .scalars import keep_axes
+
+    mod = keep_axes(relax.transform.CanonicalizeBindings()(mod))
     mod = relax.transform.DeadCodeElimination(["main"])(mod)
     function = mod["main"]
     variables = list(function.params)
