@@ -206,7 +206,11 @@ def _worker(pipe: Any) -> None:
     """Runs the tests whose numbers come in, in order, and sends rows back."""
     known = list(cases())
     pipe.send(None)
-    while (index := pipe.recv()) is not None:
+    while True:
+        try:
+            index = pipe.recv()
+        except EOFError:  # the caller is done
+            return
         try:
             row = run_case(known[index])
         except Exception as error:

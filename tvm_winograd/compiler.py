@@ -60,6 +60,7 @@ def compile(
     ptx: bool = True,
     cuda_graph: bool = True,
     trust: bool = False,
+    input_shapes: Mapping[str, Any] | None = None,
     progress: Progress = lambda text: None,
     dump: Dump = lambda phase, mod: None,
 ) -> Artifact:
@@ -87,6 +88,8 @@ def compile(
         compiler: of CUDA code: "nvrtc" or "nvcc".
         ptx: also write PTX for GPUs newer than every architecture asked for (cuda).
         cuda_graph: launch the kernels as one CUDA graph instead of one by one (cuda).
+        input_shapes: for sizes that a file leaves open: {"images": (1, 3, 320, 320)}, or by the
+            name of a dynamic size, {"height": 320, "width": 320}.
         trust: torch may run what a .pt2 file holds beside tensors and a graph (docs/safety.md).
         progress: called with one line per step.  dump: called with (phase, IRModule).
     Raises:
@@ -103,7 +106,8 @@ def compile(
         check_replaceable(Path(output))
     with COMPILING:
         loaded, modules = _compiled(
-            model, hardware, batches, wishes, batch, weights, seed, trust, labels, compiler,
+            model, hardware, batches, wishes, batch, weights, seed, trust,
+            input_shapes, labels, compiler,
             ptx and target == "cuda", cuda_graph, progress, dump,
         )  # fmt: skip
     path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
@@ -120,6 +124,7 @@ def _compiled(
     weights: str | Path | None,
     seed: int,
     trust: bool,
+    input_shapes: Mapping[str, Any] | None,
     labels: list[str] | None,
     compiler: str,
     ptx: bool,
@@ -130,7 +135,9 @@ def _compiled(
     """The imported model, and its modules for all hardware and batches."""
     progress(f"loading {_model_name(model)}")
     size = batch[1] if isinstance(batch, tuple) else batch
-    loaded = load_model(model, batch=size, weights=weights, seed=seed, trust=trust)
+    loaded = load_model(
+        model, batch=size, weights=weights, seed=seed, trust=trust, input_shapes=input_shapes
+    )
     _check_labels(labels, loaded)
     networks = _at_batches(loaded, batches)
     named = len(hardware) > 1

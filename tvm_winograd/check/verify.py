@@ -53,7 +53,12 @@ def load_source(
             f"the artifact was made from {made}; give that model (--model) to verify it"
         )
     loaded = load_model(
-        model, batch=batch, weights=weights, seed=source.get("seed", 0), trust=trust
+        model,
+        batch=batch,
+        weights=weights,
+        seed=source.get("seed", 0),
+        trust=trust,
+        input_shapes=source.get("input_shapes"),
     )
     for key in ("name", "sha256", "weights"):
         if source.get(key) != loaded.source.get(key):

@@ -17,7 +17,8 @@ MODEL_HELP = "a built-in (resnet18, vgg16, mobilenetv2, unet, ...), an .onnx or 
 
 
 def add_model_options(parser: argparse.ArgumentParser, *, ranges: bool = False) -> None:
-    """--target, --arch, --batch, --weights, --trust; with `ranges` --batch 1-32 and --buckets"""
+    """--target, --arch, --batch, --weights, --input-shape, --trust; with `ranges` --batch 1-32
+    and --buckets"""
     parser.add_argument("--target", choices=("llvm", "cuda"), default="llvm")
     parser.add_argument("--arch", help="of cuda: e.g. sm_90 or sm_90,sm_86 (default sm_90)")
     images = "images per run (default: the model's, or 1)"
@@ -30,8 +31,30 @@ def add_model_options(parser: argparse.ArgumentParser, *, ranges: bool = False) 
     else:
         parser.add_argument("--batch", type=int, help=images)
     parser.add_argument("--weights", help=".safetensors or .npz (default: seeded random)")
+    text = "a size that a file leaves open: images=1x3x320x320, or height=320; may be repeated"
+    parser.add_argument(
+        "--input-shape", action="append", default=[], metavar="NAME=SIZES", help=text
+    )
     text = "load a .pt2 file that holds pickles or code, which torch then runs"
     parser.add_argument("--trust", action="store_true", help=text)
+
+
+def input_shapes_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The values of --input-shape: a shape, or a number.
+
+    Raises:
+        InputError: another form.
+    """
+    found: dict[str, Any] = {}
+    for text in args.input_shape:
+        name, _, sizes = text.rpartition("=")
+        parts = sizes.split("x")
+        if not name or not all(p.isdecimal() and 0 < int(p) < 2**31 for p in parts):
+            raise InputError(
+                f"--input-shape {text!r}: NAME=1x3x320x320 or NAME=320 is needed, sizes from 1 on"
+            )
+        found[name] = tuple(map(int, parts)) if len(parts) > 1 else int(parts[0])
+    return found
 
 
 def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:

@@ -8,7 +8,14 @@ from typing import Any
 
 from ..errors import InputError
 from .choice import add_choice_options, wishes_of
-from .common import MODEL_HELP, add_model_options, print_json, print_table, progress_printer
+from .common import (
+    MODEL_HELP,
+    add_model_options,
+    input_shapes_of,
+    print_json,
+    print_table,
+    progress_printer,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         dtype=args.dtype,
         weights=args.weights,
         trust=args.trust,
+        input_shapes=input_shapes_of(args),
         labels=_labels(args.labels),
         compiler=args.compiler,
         ptx=not args.no_ptx,

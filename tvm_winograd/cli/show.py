@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from .choice import add_choice_options, wishes_of
-from .common import MODEL_HELP, add_model_options, print_json, print_table
+from .common import MODEL_HELP, add_model_options, input_shapes_of, print_json, print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,13 @@ def run(args: argparse.Namespace) -> int:
     from ..frontend import load_model
 
     hardware = hardware_for(args.target, args.arch)
-    model = load_model(args.model, batch=args.batch, weights=args.weights, trust=args.trust)
+    model = load_model(
+        args.model,
+        batch=args.batch,
+        weights=args.weights,
+        trust=args.trust,
+        input_shapes=input_shapes_of(args),
+    )
     layers, layout = inspect.choices_of(model, hardware, wishes_of(args))
     entries = inspect.describe(inspect.pick(layers, args.layer), hardware, args.what)
     if args.json:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, UnsupportedError
-from .common import MODEL_HELP, add_model_options, print_json, print_table
+from .common import MODEL_HELP, add_model_options, input_shapes_of, print_json, print_table
 
 if TYPE_CHECKING:
     from ..gpu import Hardware
@@ -67,7 +67,11 @@ def _tasks(args: argparse.Namespace, hardware: Hardware) -> list[Task]:
         tasks = shape_tasks(args.subject, args.batch)
     else:
         model = load_model(
-            args.subject[0], batch=args.batch, weights=args.weights, trust=args.trust
+            args.subject[0],
+            batch=args.batch,
+            weights=args.weights,
+            trust=args.trust,
+            input_shapes=input_shapes_of(args),
         )
         tasks = model_tasks(model, hardware)
     tunable = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..deploy.manifest import batches_of
 from ..errors import InputError
 from ..truth.tolerances import NETWORK_FLOOR
-from .common import add_model_options, print_json, print_table, progress_printer
+from .common import add_model_options, input_shapes_of, print_json, print_table, progress_printer
 
 if TYPE_CHECKING:
     from ..check.report import Report
@@ -43,7 +43,13 @@ def run(args: argparse.Namespace) -> int:
             if args.model:
                 raise InputError(f"there is no artifact {args.subject}; --model goes with one")
             largest = args.batch[1] if isinstance(args.batch, tuple) else args.batch
-            model = load_model(args.subject, batch=largest, weights=args.weights, trust=args.trust)
+            model = load_model(
+                args.subject,
+                batch=largest,
+                weights=args.weights,
+                trust=args.trust,
+                input_shapes=input_shapes_of(args),
+            )
             artifact = compile_model(
                 model,
                 target=args.target or "llvm",

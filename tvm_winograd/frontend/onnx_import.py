@@ -163,7 +163,8 @@ class Importer(ONNXGraphImporter):
                     f"{what(node)} gives {name!r} of no fixed size, which is not supported: export "
                     "the model without it"
                 )
-            if 0 in (shape := [int(d) for d in ty.shape.values]):
+            shape = [int(d) for d in ty.shape.values]
+            if 0 in shape and node.op_type != "Constant":  # it may list no axes
                 raise ModelError(
                     f"{what(node)} gives {name!r} of the shape {shape}, without elements; enlarge "
                     "the input or the padding"
