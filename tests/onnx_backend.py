@@ -1,6 +1,6 @@
 """Runs ONNX's own backend tests (onnx.backend.test) on the compiler and writes a table of rows.
 
-    python -m tests.onnx_backend [--only TEXT] [--workers 1] [--rows tests/data/onnx_backend.csv]
+    python tests/onnx_backend.py [--only TEXT] [--rows tests/data/onnx_backend.csv]
 
 A row says whether a test's numbers are right, whether it was refused (and whether the refusal names
 the operator or value), or wrong. Rows that exist are kept: a run that was stopped is continued.
@@ -206,7 +206,11 @@ def _worker(pipe: Any) -> None:
     """Runs the tests whose numbers come in, in order, and sends rows back."""
     known = list(cases())
     pipe.send(None)
-    while (index := pipe.recv()) is not None:
+    while True:
+        try:
+            index = pipe.recv()
+        except EOFError:  # the caller is done
+            return
         try:
             row = run_case(known[index])
         except Exception as error:

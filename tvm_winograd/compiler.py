@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,14 +14,23 @@ from typing import Any
 from .choose.chooser import make_chooser
 from .choose.options import Options, Wishes, document
 from .codegen import build
-from .codegen.artifact import Artifact, BuiltModule, Contents, check_replaceable, write_artifact
+from .codegen.artifact import (
+    Artifact,
+    BuiltModule,
+    Contents,
+    check_replaceable,
+    check_space,
+    write_artifact,
+)
 from .codegen.param_store import SharedArrays
 from .codegen.plan import Plan, plan_network
 from .conv import hardware_for
 from .deploy.batches import Batches, make_batches
+from .deploy.cpu import needed
 from .errors import InputError, ModelError, UnsupportedError, as_build_error
 from .frontend import Model, load_model
-from .gpu import GPUS, PORTABLE, Gpu, Hardware, gpu_for, make_target, parse_archs
+from .gpu import GPUS, PORTABLE, Cpu, Gpu, Hardware, cpu_for, gpu_for, make_target, parse_archs
+from .ir.lock import COMPILING
 from .passes.pipeline import Dump, Lowered, lower
 
 Progress = Callable[[str], None]
@@ -52,12 +62,14 @@ def compile(
     hardware = _hardware(options)
     batches = make_batches(options.batch, options.buckets)
     _check_toolchain(options)
+    check_space()
     if output is not None:
         check_replaceable(Path(output))
-    progress(f"loading {_model_name(model)}")
-    network = _load(model, options)
-    work = _Work(options, batches, progress, dump)
-    modules = work.modules(_jobs(hardware, _at_batches(network, batches), options))
+    with COMPILING:
+        progress(f"loading {_model_name(model)}")
+        network = _load(model, options)
+        work = _Work(options, batches, progress, dump)
+        modules = work.modules(_jobs(hardware, _at_batches(network, batches), options))
     path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))
     progress(f"writing {path}")
     return write_artifact(path, _contents(network, options, batches), modules)
@@ -70,7 +82,12 @@ def _load(model: Any, options: Options) -> Model:
     """The model at its largest batch, its labels checked."""
     size = options.batch[1] if isinstance(options.batch, tuple) else options.batch
     network = load_model(
-        model, batch=size, weights=options.weights, seed=options.seed, trust=options.trust
+        model,
+        batch=size,
+        weights=options.weights,
+        seed=options.seed,
+        trust=options.trust,
+        input_shapes=options.input_shapes,
     )
     _check_labels(options.labels, network)
     return network
@@ -83,15 +100,24 @@ class _Job:
     hardware: Hardware
     ptx: bool
     network: Model
+    named: bool = False  # one of several CPUs
+
+    @property
+    def arch(self) -> str:
+        """As in the manifest: "cpu", or its name where there are several."""
+        if self.named and isinstance(self.hardware, Cpu):
+            return self.hardware.cpu
+        return self.hardware.arch
 
     def name(self, batches: Batches | None) -> str:
         """Of the module: "sm_90", "ptx", "sm_90-b8"."""
-        kind = "ptx" if self.ptx else self.hardware.arch
+        kind = "ptx" if self.ptx else self.arch
         return f"{kind}-b{self.network.batch}" if batches else kind
 
 
 def _jobs(hardware: list[Hardware], networks: list[Model], options: Options) -> list[_Job]:
-    jobs = [_Job(h, False, network) for h in hardware for network in networks]
+    named = len(hardware) > 1
+    jobs = [_Job(h, False, network, named) for h in hardware for network in networks]
     if options.ptx and options.target == "cuda":
         jobs += [_Job(PORTABLE, True, network) for network in networks]
     return jobs
@@ -109,17 +135,16 @@ class _Work:
 
     def modules(self, jobs: list[_Job]) -> list[BuiltModule]:
         """Every job's module. Neither NVRTC nor LLVM holds Python's lock; an error ends them."""
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            begun: list[Future[BuiltModule]] = []
-            try:
-                for job in jobs:
-                    begun.append(pool.submit(self.build, job, self.lowered(job)))
-                    for module in filter(Future.done, begun):
-                        module.result()  # an error ends it before the next is lowered
-                return [module.result() for module in begun]
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        pool = ThreadPoolExecutor(os.cpu_count())
+        begun: list[Future[BuiltModule]] = []
+        try:
+            for job in jobs:
+                begun.append(pool.submit(self.build, job, self.lowered(job)))
+                for module in filter(Future.done, begun):
+                    module.result()  # an error ends it before the next is lowered
+            return [module.result() for module in begun]
+        finally:  # nobody waits for what an interrupted one is doing
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def lowered(self, job: _Job) -> Lowered:
         """The network scheduled for a job's hardware: here, as TVM's BlockBuilder has no locks."""
@@ -159,8 +184,8 @@ class _Work:
         )
         batch = job.network.batch if self.batches else None
         kind = "ptx" if job.ptx else "cubin" if isinstance(hardware, Gpu) else "llvm"
-        module = BuiltModule(name, hardware.arch, kind, executable, lowered.params, batch)
-        return _described(module, lowered, plan)
+        module = BuiltModule(name, job.arch, kind, executable, lowered.params, batch)
+        return replace(_described(module, lowered, plan), device=_cpu_needs(hardware))
 
 
 def _described(module: BuiltModule, lowered: Lowered, plan: Plan) -> BuiltModule:
@@ -222,13 +247,22 @@ def _check_names(wishes: Wishes, lowered: Lowered) -> None:
 
 
 def _hardware(options: Options) -> list[Hardware]:
-    arch = options.arch
+    arch, cpu = options.arch, options.cpu
+    if cpu is not None:
+        if options.target != "llvm":
+            raise UnsupportedError(f"cpu={cpu!r} goes with target llvm only")
+        if not (names := [name.strip() for name in _listed(cpu) if name.strip()]):
+            raise UnsupportedError(f"cpu={cpu!r}: name at least one")
+        return list(map(cpu_for, dict.fromkeys(names)))
     if options.target == "cuda":
-        text = arch if isinstance(arch, str | None) else ",".join(map(str, arch))
-        return [gpu_for(name) for name in parse_archs(text)]
+        return [gpu_for(a) for a in parse_archs(None if arch is None else ",".join(_listed(arch)))]
     if arch is not None:
         raise UnsupportedError(f"arch={arch!r} goes with target cuda ({', '.join(GPUS)}) only")
     return [hardware_for(options.target, None)]
+
+
+def _listed(names: str | Sequence[str]) -> list[str]:
+    return names.split(",") if isinstance(names, str) else list(map(str, names))
 
 
 def _check_toolchain(options: Options) -> None:
@@ -257,3 +291,11 @@ def _contents(network: Model, options: Options, batches: Batches | None) -> Cont
 
 def _tensor(spec: Any) -> dict[str, Any]:
     return {"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype}
+
+
+def _cpu_needs(hardware: Hardware) -> dict[str, Any] | None:
+    """What the loader compares with the CPU that it finds (deploy/cpu.py)."""
+    if not isinstance(hardware, Cpu):
+        return None
+    features = needed(hardware.features)
+    return {"cpu": hardware.cpu, "machine": platform.machine(), "features": features}

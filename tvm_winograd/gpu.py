@@ -61,6 +61,7 @@ class Cpu:
     cpu: str  # LLVM's name, e.g. "znver4"; "generic" for any of this family
     vector_bits: int
     cores: int
+    features: tuple[str, ...] = ()  # LLVM's names of what its code may use
 
     kind = "llvm"
     arch = "cpu"
@@ -116,9 +117,40 @@ def host_cpu() -> Cpu:
     """The CPU of this machine, as LLVM sees it."""
     from tvm.target import codegen
 
-    features = set(codegen.llvm_get_cpu_features(codegen_target()))
-    bits = 512 if "avx512f" in features else 256 if features & {"avx2", "avx"} else 128
-    return Cpu(codegen.llvm_get_system_cpu(), bits, os.cpu_count() or 1)
+    return _cpu(codegen.llvm_get_system_cpu())
+
+
+def cpu_for(name: str) -> Cpu:
+    """A CPU by LLVM's name: "x86-64-v3", "znver4", ...; "native" is this machine's.
+
+    Raises:
+        UnsupportedError: a name that LLVM does not know.
+    """
+    from tvm.target import codegen
+
+    if name == "native":
+        return host_cpu()
+    known = set(map(str, codegen.llvm_get_cpu_archlist(codegen_target())))
+    if name not in known:
+        levels = [level for level in LEVELS if level in known]
+        raise UnsupportedError(
+            f"cpu={name!r}: LLVM does not know it; supported are native, "
+            f"{', '.join([*levels, *sorted(known - set(levels))])}"
+        )
+    return _cpu(name)
+
+
+LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")  # generic x86 CPUs, each a superset
+
+
+def _cpu(name: str) -> Cpu:
+    from tvm.target import Target, codegen
+
+    target = Target({"kind": "llvm", "mcpu": name})
+    features = sorted(map(str, codegen.llvm_get_cpu_features(target)))
+    wide = "avx512f" in features
+    bits = 512 if wide else 256 if {"avx2", "avx"} & set(features) else 128
+    return Cpu(name, bits, os.cpu_count() or 1, tuple(features))
 
 
 def codegen_target() -> Any:

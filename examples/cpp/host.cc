@@ -95,6 +95,8 @@ void Run(const std::string& given, bool cuda, const std::string& input, const st
       ffi::Shape(in.shape), DLDataType{kDLFloat, 32, 1}, device, nullptr);
   Function::GetGlobalRequired("runtime.TVMTensorCopyFromBytes")(x, (void*)in.data.data(), in.data.size());
   ffi::Tensor y = (*vm->GetFunction("main", true))(x, params).cast<ffi::Tensor>();
+  if (y.dtype().code != kDLFloat || y.dtype().bits != 32)
+    throw std::runtime_error("the output is not float32, which is all that this host writes");
   out.shape.assign(y.shape().begin(), y.shape().end());
   out.data.resize(ffi::GetDataSize(y));
   Function::GetGlobalRequired("runtime.TVMTensorCopyToBytes")(y, (void*)out.data.data(), out.data.size());

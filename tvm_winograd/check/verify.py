@@ -29,6 +29,7 @@ from ..truth.evaluate import Conv, evaluate
 from ..truth.tolerances import IMPORT_RATIO, network_ratio, tolerance
 from .report import LayerResult, Report
 
+_TURNED = 1e-3  # of the elements of an integer output that may differ
 _SEED = 20_261  # of the verification input; not a calibration seed anyone would choose
 
 
@@ -51,7 +52,12 @@ def load_source(
             f"the artifact was made from {made}; give that model (--model) to verify it"
         )
     loaded = load_model(
-        model, batch=batch, weights=weights, seed=source.get("seed", 0), trust=trust
+        model,
+        batch=batch,
+        weights=weights,
+        seed=source.get("seed", 0),
+        trust=trust,
+        input_shapes=source.get("input_shapes"),
     )
     for key in ("name", "sha256", "weights"):
         if source.get(key) != loaded.source.get(key):
@@ -131,8 +137,8 @@ def _verify(
         want = evaluate(model.mod, model.params, inputs, conv=truth)
         progress("network in direct float32")
         theirs = evaluate(model.mod, model.params, inputs, dtype="float32", conv=conv)
-        errors = reference.worst_error(outputs, want), peer, reference.worst_error(theirs, want)
-        imported = None if own is None else reference.worst_error(own, want)
+        errors = _worst(outputs, want), peer, _worst(theirs, want)
+        imported = None if own is None else _worst(own, want)
         name = runner.module["name"]
         return Report(name, *errors, limit, results, padding, imported, missing)
     return _against_framework(runner.module["name"], outputs, own, results, padding, missing)
@@ -184,7 +190,7 @@ def _against_framework(
     """The report of a network that has no float64 truth: it may fail, and is never ok."""
     if own is None:
         return Report(name, 0.0, "nothing", 0.0, 1.0, results, padding, None, missing)
-    error = reference.worst_error(outputs, own)
+    error = _worst(outputs, own)
     return Report(
         name, error, "its own framework", 0.0, IMPORT_RATIO, results, padding, None, missing
     )
@@ -206,6 +212,19 @@ def _padding_unseen(runner: Runner, inputs: list[np.ndarray], outputs: list[np.n
         if not all(np.array_equal(f, o[:rows]) for f, o in zip(fewer, outputs, strict=True)):
             return False
     return True
+
+
+def _worst(got: list[np.ndarray], want: list[np.ndarray]) -> float:
+    return max(_error(g, w) for g, w in zip(got, want, strict=True))
+
+
+def _error(got: np.ndarray, want: np.ndarray) -> float:
+    """Relative; of integers and truth values the share that differs, of which a few are no error:
+    rounding may turn the larger of two nearly equal numbers."""
+    if got.dtype.kind == "f":
+        return reference.relative_error(got, want)
+    share = float(np.mean(got != want))
+    return share if share > _TURNED else 0.0
 
 
 def _truth(artifact: Artifact) -> Conv:

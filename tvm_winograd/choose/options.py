@@ -234,6 +234,12 @@ class Options(Wishes):
     arch: str | Sequence[str] | None = option(
         None, "of cuda: e.g. sm_90 or sm_90,sm_86; sm_90 if not given", flag="--arch"
     )
+    cpu: str | Sequence[str] | None = option(
+        None,
+        "of llvm: native (this machine's, the default), x86-64-v2, -v3, -v4, a name of LLVM's, or "
+        "several with commas, of which the best that fits is loaded",
+        flag="--cpu", metavar="NAMES",
+    )  # fmt: skip
     batch: int | tuple[int, int] | None = option(
         None, "images per run (default: the model's, or 1); a range, e.g. 1-32, for any between",
         flag="--batch", form="batch", metavar="N|LOW-HIGH",
@@ -247,6 +253,11 @@ class Options(Wishes):
         flag="--weights", metavar="FILE",
     )  # fmt: skip
     seed: int = option(0, "of random weights")
+    input_shapes: Mapping[str, Any] = option(
+        dict, "a size that a file leaves open: images=1x3x320x320, or height=320; may be repeated",
+        flag="--input-shape", form="shapes", metavar="NAME=SIZES",
+        write=lambda shapes: ",".join(f"{name}={shapes[name]}" for name in shapes),
+    )  # fmt: skip
     trust: bool = option(
         False, "torch may run what a .pt2 file holds beside tensors and a graph", flag="--trust",
         write=_yes,

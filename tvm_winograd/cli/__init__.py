@@ -1,7 +1,7 @@
 """`tvm-winograd`: parses, then calls a typed function. Commands import what they need lazily.
 
-Exit codes: 0 done, 1 a check failed, 2 bad usage or input. With --json, stdout carries one JSON
-document and everything else goes to stderr.
+Exit codes: 0 done, 1 a check failed, 2 bad usage or input, 3 an internal error, 130 interrupted.
+With --json, stdout carries one JSON document and everything else goes to stderr.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import argparse
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from ..errors import TvmWinogradError
+from . import interrupt
 
 COMMANDS = {
     "compile": "compile a model into an artifact folder",
@@ -34,6 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a path may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     args = _parser().parse_args(argv)
+    if argv is None:  # the process is ours
+        interrupt.watch(args.command)
+    code = _run(args)
+    if argv is None and code == interrupt.CODE:
+        interrupt.leave()  # threads of compilers would be waited for
+    return code
+
+
+def _run(args: argparse.Namespace) -> int:
     command = import_module(f".{args.command}", __name__)
     try:
         code: int = command.run(args)
@@ -52,8 +64,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tvm-winograd {args.command}: out of memory: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 2
+        print(interrupt.message(args.command), file=sys.stderr)
+        return interrupt.CODE
+    except Exception as error:
+        print(f"tvm-winograd {args.command}: {_internal(error)}", file=sys.stderr)
+        return 3
+
+
+def _internal(error: Exception) -> str:
+    """One line about an error that is no user's: what, and where it came from."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    first = next(iter(str(error).strip().splitlines()), "")[:200]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return (
+        f"internal error: {type(error).__name__}: {first} ({where}); this is a fault of ours: "
+        "please report it with this line, the command and the model"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

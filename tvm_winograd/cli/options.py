@@ -17,8 +17,16 @@ from ..gpu import Hardware
 if TYPE_CHECKING:
     from ..frontend import Model
 
+PAIRED = ("pairs", "shapes")  # forms of which several make a dict
 T = TypeVar("T", bound=Asked)
-MODEL = ("target", "arch", "batch", "weights", "trust")  # what every command needs to load a model
+MODEL = (
+    "target",
+    "arch",
+    "batch",
+    "weights",
+    "trust",
+    "input_shapes",
+)  # what every command needs to load a model
 _DEST = "option "  # before a field's name: no option of a command's own is called so
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -44,6 +52,15 @@ def parse_pair(text: str) -> tuple[str, str]:
     return name, algorithm
 
 
+def parse_shape(text: str) -> tuple[str, tuple[int, ...] | int]:
+    """ "images=1x3x320x320" as ("images", (1, 3, 320, 320)), "height=320" as ("height", 320)"""
+    name, _, sizes = text.rpartition("=")
+    parts = sizes.split("x")
+    if not name or not all(p.isdecimal() and 0 < int(p) < 2**31 for p in parts):
+        raise InputError(f"{text!r}: NAME=1x3x320x320 or NAME=320 is needed, sizes from 1 on")
+    return name, tuple(map(int, parts)) if len(parts) > 1 else int(parts[0])
+
+
 def read_lines(path: str) -> list[str]:
     """The lines of a text file."""
     try:
@@ -60,6 +77,7 @@ FORMS: dict[str, Callable[[str], Any]] = {
     "bytes": parse_bytes,
     "names": parse_names,
     "pairs": parse_pair,
+    "shapes": parse_shape,
     "batch": parse_batch,
     "buckets": parse_buckets,
     "lines": read_lines,
@@ -84,8 +102,9 @@ def _add(parser: argparse.ArgumentParser, known: Field[Any]) -> None:
     }
     if isinstance(known.default, bool):
         more["action"] = "store_false" if known.default else "store_true"
-    elif says["form"] == "pairs":
-        more |= {"action": "append", "type": _checked(parse_pair), "metavar": says["metavar"]}
+    elif says["form"] in PAIRED:
+        parse = _checked(FORMS[says["form"]])
+        more |= {"action": "append", "type": parse, "metavar": says["metavar"]}
     elif says["choices"]:
         more["choices"] = says["choices"]
     else:
@@ -108,7 +127,7 @@ def given(args: argparse.Namespace, record: type[T]) -> T:
     """
     found = {f.name: value_of(args, f.name) for f in record.options() if is_given(args, f.name)}
     for known in record.options():
-        if known.metadata["form"] == "pairs" and known.name in found:
+        if known.metadata["form"] in PAIRED and known.name in found:
             found[known.name] = dict(found[known.name])
     return record().but(**found)
 
@@ -164,5 +183,10 @@ def load_one(model: str, options: Options) -> Model:
     """The model of a command, at the one batch that is asked for."""
     from ..frontend import load_model
 
-    batch, weights, trust = one_batch(options), options.weights, options.trust
-    return load_model(model, batch=batch, weights=weights, trust=trust)
+    return load_model(
+        model,
+        batch=one_batch(options),
+        weights=options.weights,
+        trust=options.trust,
+        input_shapes=options.input_shapes,
+    )

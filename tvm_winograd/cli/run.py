@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
 def top_classes(
     logits: np.ndarray, count: int, labels: list[str] | None = None
 ) -> list[dict[str, Any]]:
-    """The most likely classes of the first image; empty unless `logits` is (n, classes)."""
-    if logits.ndim != 2:
+    """The most likely classes of the first image; empty unless `logits` are (n, classes) floats."""
+    if logits.ndim != 2 or logits.dtype.kind != "f":
         return []
     shifted = np.exp(logits[0].astype("float64") - logits[0].max())
     probability = shifted / shifted.sum()

@@ -46,7 +46,11 @@ def run(args: argparse.Namespace) -> int:
             batch = options.batch
             largest = batch[1] if isinstance(batch, tuple) else batch
             model = load_model(
-                args.subject, batch=largest, weights=options.weights, trust=options.trust
+                args.subject,
+                batch=largest,
+                weights=options.weights,
+                trust=options.trust,
+                input_shapes=options.input_shapes,
             )
             artifact = compile_model(
                 model,

@@ -16,6 +16,7 @@ import datetime
 import importlib.metadata
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,10 +38,12 @@ from ..deploy.manifest import (
     read_manifest,
 )
 from ..errors import ArtifactError
+from . import replacing
 from .param_store import TensorStore
 
 __all__ = ["Artifact", "BuiltModule", "check_files", "read_manifest", "write_artifact"]
 
+_LEAST_SPACE = 64 << 20  # bytes, for objects and libraries on their way
 MODULE, INDEX, LABELS = "module.so", "tensor-cache.json", "labels.txt"
 
 
@@ -212,19 +215,27 @@ def _write_module(
 def _folder_for(path: Path) -> Iterator[Path]:
     """A fresh folder beside `path` that takes its place when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
-        new, old = Path(scratch, "new"), Path(scratch, "old")
+    replacing.remove_leftovers(path)
+    with replacing.scratch_beside(path) as scratch:
+        new = scratch / "new"
         new.mkdir()
         yield new
         if path.exists():
             check_replaceable(path)
-            os.rename(path, old)
-        try:
-            os.rename(new, path)
-        except OSError:
-            if old.exists():
-                os.rename(old, path)
-            raise
+        replacing.put_in_place(new, path, scratch / "old")
+
+
+def check_space(folder: str | Path | None = None) -> None:
+    """Raises:
+    ArtifactError: the folder for temporary files is full: LLVM would end the process.
+    """
+    folder = tempfile.gettempdir() if folder is None else folder
+    free = shutil.disk_usage(folder).free
+    if free < _LEAST_SPACE:
+        raise ArtifactError(
+            f"{folder} has {free / 2**20:.0f} MiB left, {_LEAST_SPACE >> 20} are needed to "
+            "compile: free some, or set TMPDIR to another folder"
+        )
 
 
 def check_replaceable(path: Path) -> None:
@@ -252,6 +263,20 @@ def check_replaceable(path: Path) -> None:
         raise ArtifactError(
             f"{path} exists and is not an artifact of ours; it is left alone, name another folder"
         )
+    if foreign := _foreign(path, found):
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+        raise ArtifactError(
+            f"{path} holds {', '.join(foreign[:3])}{more}, which would be lost with the artifact "
+            "there; move it, or name another folder"
+        )
+
+
+def _foreign(path: Path, manifest: dict[str, Any]) -> list[str]:
+    """The files below an artifact that it does not name."""
+    files = manifest.get("files")
+    own = {MANIFEST, *(files if isinstance(files, dict) else ())}
+    below = (p for p in path.rglob("*") if not p.is_dir() or p.is_symlink())
+    return sorted(name for p in below if (name := p.relative_to(path).as_posix()) not in own)
 
 
 def _checksums(folder: Path) -> dict[str, str]:

@@ -64,6 +64,15 @@ def check_versions(manifest: Mapping[str, Any]) -> None:
         )
 
 
+def hint(error: Exception) -> str:
+    """What to do about a failure to load: a full device is not a damaged file."""
+    if re.search(r"out of memory|OUT_OF_MEMORY|cudaErrorMemoryAllocation", str(error)):
+        return "end what else runs on the GPU, or name another with device='cuda:1'"
+    if re.search(r"CUDA|cuda", str(error)):
+        return "nvidia-smi says whether the GPU works"
+    return "compile the model again"
+
+
 def load_runtime() -> None:
     """Loads libtvm_runtime.so, unless `import tvm` did.
 
@@ -186,7 +195,7 @@ def _load_listed(
                 tensors[offset, shape, dtype] = memory.upload(array)
     except (OSError, RuntimeError, ValueError, LookupError, TypeError) as error:
         raise ArtifactError(
-            f"the parameters of {index.parent} cannot be loaded: {error}; compile the model again"
+            f"the parameters of {index.parent} cannot be loaded: {error}; {hint(error)}"
         ) from error
     if len(keys) != count:
         raise ArtifactError(

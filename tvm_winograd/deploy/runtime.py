@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArtifactError, InputError
-from . import gate
+from . import cpu, gate
 from .arguments import check_inputs, numpy_dtype, stream_handle
 from .batch_runner import BatchRunner
 from .batches import Batches
@@ -25,6 +25,7 @@ from .loading import (
     CUDA,
     check_versions,
     choose_modules,
+    hint,
     library_name,
     load_cuda,
     load_params,
@@ -55,8 +56,7 @@ def load(path: str | Path, device: str | None = None) -> Runner | BatchRunner[Ru
     check_files(path, manifest)
     load_runtime()
     modules = manifest["modules"]
-    if kind == CUDA:
-        modules = choose_modules(modules, *load_cuda(index))
+    modules = choose_modules(modules, *load_cuda(index)) if kind == CUDA else cpu.choose(modules)
     labels = read_labels(path, manifest)
     memory = _memory(kind, index)
     with gate.GPU.alone() if kind == CUDA else nullcontext():
@@ -115,9 +115,7 @@ class Runner:
             self._vm["vm_initialization"](*place, _POOLED, CPU, 0, _POOLED)
             self._main = self._vm["main"]
         except (RuntimeError, AttributeError) as error:
-            raise ArtifactError(
-                f"{file} cannot be loaded: {error}; compile the model again"
-            ) from error
+            raise ArtifactError(f"{file} cannot be loaded: {error}; {hint(error)}") from error
         self._params = params  # the graph holds their addresses: they are those of every run
         if module["cuda_graph"]:
             self._capture()

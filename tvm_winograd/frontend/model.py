@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ IMPORT_ERRORS = (
 )
 
 
+# dtypes of outputs beside float32: classes of a segmentation, masks
+_ANSWERS = ("int32", "int64", "bool", "int8", "uint8")
 # what TVM's own texts hold; they mean nothing to who wrote the model
 _RAW = re.compile(r"Check failed|\bR\.|\bT\.|tirx|relax|0x[0-9a-f]{6}|^\W*\w*\W*$")
 
@@ -126,7 +128,8 @@ def make_model(
     output_names: list[str] | None = None,
     rebuild: Callable[[int], Any] | None = None,
 ) -> Model:
-    """A Model of `mod`, its inputs and outputs read from `mod["main"]`, all float32 and static.
+    """A Model of `mod`, its inputs and outputs read from `mod["main"]`, all static; inputs are
+    float32, outputs float32, integers or boolean.
 
     Raises:
         ModelError: a dtype other than float32, batch norms in training mode.
@@ -160,7 +163,9 @@ def tidy(mod: Any, params: dict[str, np.ndarray]) -> tuple[Any, dict[str, np.nda
     from tvm import relax
     from tvm.relax.analysis import free_vars
 
-    mod = relax.transform.CanonicalizeBindings()(mod)
+    from .scalars import keep_axes
+
+    mod = keep_axes(relax.transform.CanonicalizeBindings()(mod))
     mod = relax.transform.DeadCodeElimination(["main"])(mod)
     function = mod["main"]
     variables = list(function.params)
@@ -184,6 +189,72 @@ def same_pixels(size: int, factor: float, nearest: bool) -> bool:
     if abs(made - size * factor) < 1e-6 * size:  # a factor may be a float32: 4 / 3 of 9 are 12
         return True
     return nearest and all(int(i / factor) == i * size // made for i in range(made))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a user gives for sizes that a model leaves open.
+
+    Attributes:
+        batch: of axis 0 of every input; None: what `given` says, else 1.
+        given: input name -> shape, or name of a symbolic size -> size.
+    """
+
+    batch: int | None = None
+    given: Mapping[str, Sequence[int] | int] = field(default_factory=dict)
+
+    def bound(self, name: str, axis: int, dim: int | None, symbol: str, rank: int) -> int:
+        """One size of an input.
+
+        Args:
+            dim: fixed by the model, or None; `symbol`: its name there, or "".
+        Raises:
+            ModelError: it is open and not given, or given as another than the model's.
+        """
+        shape = self.given.get(name)
+        by_symbol = self.given.get(symbol)
+        asked = by_symbol if isinstance(by_symbol, int) else None
+        if isinstance(shape, Sequence):
+            if len(shape) != rank:
+                raise ModelError(
+                    f"input {name!r} has {rank} axes, but a shape of {len(shape)} is given"
+                )
+            asked = shape[axis]
+        if axis == 0 and self.batch is not None:
+            asked = self.batch
+        elif dim is not None and asked not in (None, dim):
+            raise ModelError(
+                f"input {name!r} has the fixed size {dim} on axis {axis}, but {asked} is given"
+            )
+        if asked is None and dim is None and axis == 0:
+            return 1
+        if asked is None and dim is None:
+            raise ModelError(
+                f"input {name!r} has the dynamic size {symbol or '?'} on axis {axis}: only the "
+                f"batch (axis 0) may be left open; give it with --input-shape "
+                f"{name}={'x'.join(['1', *['N'] * (rank - 1)])}"
+                f"{f' or {symbol}=N' if symbol else ''} (input_shapes=)"
+            )
+        size = dim if asked is None else asked
+        assert size is not None
+        return size
+
+    def check_used(self, names: Iterable[str]) -> None:
+        """Raises:
+        ModelError: something is given that is none of these inputs and symbols.
+        """
+        known = sorted(set(names))
+        if unknown := sorted(set(self.given) - set(known)):
+            raise ModelError(
+                f"{', '.join(unknown)}: the model's inputs and dynamic sizes are {', '.join(known)}"
+            )
+
+    def described(self) -> dict[str, Any]:
+        """JSON-able; {} if nothing was given."""
+        if not self.given:
+            return {}
+        values = {n: list(v) if isinstance(v, Sequence) else v for n, v in self.given.items()}
+        return {"input_shapes": values}
 
 
 def file_source(kind: str, path: Path) -> dict[str, Any]:
@@ -227,7 +298,7 @@ def _output_names(count: int) -> list[str]:
 
 def _tensor_spec(name: str, expr: Any, input: bool = True) -> TensorSpec:
     dtype = str(getattr(expr.ty, "dtype", expr.ty))
-    if dtype != "float32":
+    if dtype != "float32" and (input or dtype not in _ANSWERS):
         raise _not_float32(f"{'input' if input else 'output'} {name!r}", dtype)
     return TensorSpec(name, static_shape(expr), dtype)
 

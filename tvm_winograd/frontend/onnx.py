@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,17 +11,20 @@ import numpy as np
 
 from ..deploy.manifest import sha256
 from ..errors import ModelError, UnsupportedError
-from .model import IMPORT_ERRORS, Model, file_source, make_model, refused, tidy
+from .model import IMPORT_ERRORS, Model, Sizes, file_source, make_model, refused, tidy
 
 if TYPE_CHECKING:
     from .onnx_graph import Static
 
 
-def load_onnx(path: Path, batch: int | None = None) -> Model:
+def load_onnx(
+    path: Path, batch: int | None = None, given: Mapping[str, Any] | None = None
+) -> Model:
     """The network of an .onnx file; parameters are named as its initializers.
 
     Args:
         batch: replaces the leading dimension of every input; without it a dynamic one becomes 1.
+        given: other dynamic sizes (see model.Sizes).
     Raises:
         ModelError: a corrupt file, unsupported operators (all named), dynamic sizes other than
             the batch, a dtype other than float32.
@@ -29,15 +33,19 @@ def load_onnx(path: Path, batch: int | None = None) -> Model:
     from .onnx_checks import check_file, check_outputs
     from .onnx_graph import prepare
 
-    prepared = prepare(check_file(proto, path), batch)
+    sizes, checked = Sizes(batch, given or {}), check_file(proto, path)
     try:
-        mod, arrays = _import(prepared)
+        prepared = prepare(checked, sizes)
+        mod, arrays = _import(prepared, path.name)
     except ModelError as error:
-        raise ModelError(f"{path.name}: {error}") from error
-    except IMPORT_ERRORS as error:
-        raise refused(path.name, error) from error
+        if batch is not None and _takes_its_own_batch(checked, path.name, given):
+            raise ModelError(
+                f"batch={batch}: the file fixes its batch inside the graph; export it with a "
+                f"dynamic batch ({error})"
+            ) from error
+        raise
     mod, params = tidy(mod, arrays)
-    source = {**file_source("onnx", path), **_external(proto, path)}
+    source = {**file_source("onnx", path), **_external(proto, path), **sizes.described()}
     loaded = make_model(
         path.stem,
         mod,
@@ -45,7 +53,7 @@ def load_onnx(path: Path, batch: int | None = None) -> Model:
         source,
         input_names=[i.name for i in prepared.model.graph.input],
         output_names=[o.name for o in prepared.model.graph.output],
-        rebuild=lambda other: load_onnx(path, other).mod,
+        rebuild=lambda other: load_onnx(path, other, given).mod,
     )
     source["batch"] = loaded.batch
     _check_batch(loaded, batch)
@@ -115,16 +123,31 @@ def _read(path: Path) -> Any:
     return proto
 
 
-def _import(static: Static) -> tuple[Any, dict[str, np.ndarray]]:
+def _import(static: Static, file: str) -> tuple[Any, dict[str, np.ndarray]]:
     """The relax module, and the initializers in the order of its last arguments."""
     from onnx import numpy_helper
 
     from .onnx_import import import_graph
 
-    mod = import_graph(static.model, static.constants)
+    try:
+        mod = import_graph(static.model, static.constants)
+    except ModelError as error:
+        raise ModelError(f"{file}: {error}") from error
+    except IMPORT_ERRORS as error:
+        raise refused(file, error) from error
     mod["main"] = mod["main"].without_attr("params")
     arrays = {i.name: numpy_helper.to_array(i) for i in static.model.graph.initializer}
     return mod, arrays
+
+
+def _takes_its_own_batch(proto: Any, file: str, given: Mapping[str, Any] | None) -> bool:
+    from .onnx_graph import prepare
+
+    try:
+        _import(prepare(proto, Sizes(None, given or {})), file)
+    except ModelError:
+        return False
+    return True
 
 
 def _external(proto: Any, path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from onnx import helper, inliner, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from ..errors import ModelError
-from .model import IMPORT_ERRORS
+from .model import IMPORT_ERRORS, Sizes
 
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli")
 _AUTO_PADDED = ("Conv", "MaxPool", "AveragePool", "LpPool")
@@ -37,10 +37,10 @@ class Static:
     constants: dict[str, np.ndarray]
 
 
-def prepare(proto: Any, batch: int | None) -> Static:
+def prepare(proto: Any, sizes: Sizes) -> Static:
     """`proto` with every size a number."""
     proto = inlined(proto)
-    static = _Static(proto, batch)
+    static = _Static(proto, sizes)
     while static.fold() or static.choose_branches():
         pass
     shapes = static.shapes()
@@ -76,19 +76,22 @@ def inlined(proto: Any) -> Any:
 class _Static:
     """A graph being folded: nodes left, values known."""
 
-    def __init__(self, proto: Any, batch: int | None) -> None:
+    def __init__(self, proto: Any, sizes: Sizes) -> None:
         graph = proto.graph
         self.opsets = proto.opset_import
         (self.version,) = (o.version for o in self.opsets if o.domain in ("", "ai.onnx"))
         self.ir_version = max(proto.ir_version, _IR_VERSION)
         self.nodes = list(graph.node)
         self.constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
-        bound = [_bound_input(i, batch) for i in graph.input if i.name not in self.constants]
-        self.inputs = bound
-        self.outputs = [onnx.ValueInfoProto(name=o.name) for o in graph.output]
-        for value in (*graph.input, *graph.output):
+        inputs = [i for i in graph.input if i.name not in self.constants]
+        for value in (*inputs, *graph.output):
             if not value.type.HasField("tensor_type"):
                 raise ModelError(f"{value.name!r} is no tensor; export the model without it")
+        bound = [_bound_input(i, sizes) for i in inputs]
+        dims = [d for i in inputs for d in i.type.tensor_type.shape.dim]
+        sizes.check_used([i.name for i in inputs] + [d.dim_param for d in dims if d.dim_param])
+        self.inputs = bound
+        self.outputs = [onnx.ValueInfoProto(name=o.name) for o in graph.output]
         for output, given in zip(self.outputs, graph.output, strict=True):
             output.type.tensor_type.elem_type = given.type.tensor_type.elem_type
 
@@ -232,7 +235,7 @@ class _Static:
         return helper.make_model(graph, opset_imports=self.opsets, ir_version=self.ir_version)
 
 
-def _bound_input(value: Any, batch: int | None) -> Any:
+def _bound_input(value: Any, sizes: Sizes) -> Any:
     """An input with its static shape."""
     value = onnx.ValueInfoProto.FromString(value.SerializeToString())
     tensor = value.type.tensor_type
@@ -246,17 +249,12 @@ def _bound_input(value: Any, batch: int | None) -> Any:
         return value  # a scalar
     if not dims:
         raise ModelError(f"input {value.name!r} has no shape; export the model with one")
-    dynamic = [d.dim_param or "?" for d in dims[1:] if not d.dim_value]
-    if dynamic:
-        raise ModelError(
-            f"input {value.name!r} has the dynamic sizes {', '.join(dynamic)}; only the batch "
-            "(axis 0) may be dynamic: export with fixed height and width"
-        )
-    if any(d.HasField("dim_value") and d.dim_value < 1 for d in dims):
-        raise ModelError(f"input {value.name!r} has an empty shape; export the model with a batch")
-    bound = batch or dims[0].dim_value or 1
-    dims[0].ClearField("dim_param")
-    dims[0].dim_value = bound
+    for axis, dim in enumerate(dims):
+        # exporters also write 0 or -1 for a size that is open
+        fixed = dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None
+        size = sizes.bound(value.name, axis, fixed, dim.dim_param, len(dims))
+        dim.ClearField("dim_param")
+        dim.dim_value = size
     return value
 
 

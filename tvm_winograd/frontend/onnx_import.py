@@ -163,18 +163,17 @@ class Importer(ONNXGraphImporter):
                     f"{what(node)} gives {name!r} of no fixed size, which is not supported: export "
                     "the model without it"
                 )
-            if any(int(d) < 1 for d in ty.shape.values):
-                shape = [int(d) for d in ty.shape.values]
+            shape = [int(d) for d in ty.shape.values]
+            if 0 in shape and node.op_type != "Constant":  # it may list no axes
                 raise ModelError(
-                    f"{what(node)} gives {name!r} of the shape {shape}, "
-                    "without elements; enlarge the input or the padding"
+                    f"{what(node)} gives {name!r} of the shape {shape}, without elements; enlarge "
+                    "the input or the padding"
                 )
             want = self.inferred.get(name)
             if want is not None and not want.fits(ty):
-                got = [int(d) for d in ty.shape.values]
                 raise ModelError(
                     f"{what(node)} gives {name!r} as {want}, but TVM imports it as {ty.dtype} "
-                    f"{got}; export the model without it"
+                    f"{shape}; export the model without it"
                 )
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:

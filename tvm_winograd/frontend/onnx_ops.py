@@ -31,6 +31,7 @@ REFUSED = dict.fromkeys(
 ) | {
     "If": "its condition is computed from the inputs; export the model without it",
     "GridSample": "TVM reads its grid as another shape; export the model without it",
+    "NonMaxSuppression": "the number of boxes depends on data; compute it from the outputs",
     "MaxUnpool": "TVM's importer reads its output shape wrongly; export the model without it",
 }  # fmt: skip
 
@@ -207,6 +208,8 @@ def _pow(node: Node) -> Any:
     x, exponent = node.inputs
     if node.dtype(1) == node.dtype():
         return None
+    if not node.dtype().startswith("float"):
+        raise node.refuse("its base is an integer and its exponent is not of the same type")
     known = node.known[1]
     if known is not None:
         return relax.op.power(x, relax.const(known.astype(node.dtype())))

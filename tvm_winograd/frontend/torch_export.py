@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
-from .model import IMPORT_ERRORS, Model, file_source, make_model, refused, tidy
+from .model import IMPORT_ERRORS, Model, Sizes, file_source, make_model, refused, tidy
 from .pt2_file import plain_copy
 
 
-def load_pt2(path: Path, batch: int | None = None, trust: bool = False) -> Model:
+def load_pt2(
+    path: Path,
+    batch: int | None = None,
+    trust: bool = False,
+    given: Mapping[str, Any] | None = None,
+) -> Model:
     """The program of a .pt2 file written by torch.export.save.
 
     Args:
@@ -31,15 +36,22 @@ def load_pt2(path: Path, batch: int | None = None, trust: bool = False) -> Model
             f"{path.name} is not a program that torch {torch.__version__} can load: {error}; write "
             "it with torch.export.save(torch.export.export(model.eval(), (example,)), path)"
         ) from error
-    loaded = from_exported(exported, batch, path.stem)
-    return replace(loaded, source={**file_source("torch.export", path), "batch": loaded.batch})
+    loaded = from_exported(exported, batch, path.stem, given)
+    source = {**file_source("torch.export", path), "batch": loaded.batch}
+    return replace(loaded, source={**source, **Sizes(batch, given or {}).described()})
 
 
-def from_exported(exported: Any, batch: int | None = None, name: str = "torch") -> Model:
+def from_exported(
+    exported: Any,
+    batch: int | None = None,
+    name: str = "torch",
+    given: Mapping[str, Any] | None = None,
+) -> Model:
     """A Model of an ExportedProgram; parameters and buffers keep their state dict names.
 
     Args:
         batch: needed if the batch was exported as dynamic (1 if None); else the exported one.
+        given: other dynamic sizes (see model.Sizes).
     Raises:
         ModelError: operators TVM's importer does not know, a batch the program cannot have,
             a model in training mode, a dtype other than float32.
@@ -47,7 +59,7 @@ def from_exported(exported: Any, batch: int | None = None, name: str = "torch") 
     _torch()
     from .torch_import import import_program
 
-    sizes = _sizes(exported, batch)
+    sizes = _sizes(exported, batch, given or {})
     program, exported = exported, exported.run_decompositions()
     names = _buffers_as_parameters(exported)
     try:
@@ -64,8 +76,8 @@ def from_exported(exported: Any, batch: int | None = None, name: str = "torch") 
         name,
         mod,
         params,
-        {"kind": "torch.export", "batch": batch},
-        rebuild=lambda other: from_exported(program, other, name).mod,
+        {"kind": "torch.export", "batch": batch, **Sizes(batch, given or {}).described()},
+        rebuild=lambda other: from_exported(program, other, name, given).mod,
     )
     return replace(model, original=partial(_run, program))
 
@@ -121,31 +133,33 @@ def _array(tensor: Any) -> np.ndarray:
     return np.ascontiguousarray(plain.numpy())
 
 
-def _sizes(exported: Any, batch: int | None) -> dict[str, int]:
-    """The value of each dynamic size: the batch, 1 if it is None.
+def _sizes(exported: Any, batch: int | None, given: Mapping[str, Any]) -> dict[str, int]:
+    """The value of each symbol among the sizes of the inputs: the batch is 1 if it is None.
 
     Raises:
-        ModelError: another axis is dynamic, or the program has a fixed or smaller batch.
+        ModelError: another axis is open and not given, or the program has a fixed or smaller batch.
     """
+    wanted, shapes = Sizes(batch, given), _input_shapes(exported)
     sizes: dict[str, int] = {}
-    shapes = _input_shapes(exported)
     for name, shape in shapes.items():
         for axis, dim in enumerate(shape):
-            if isinstance(dim, int):
-                continue
-            symbol = dim.node.expr
-            if axis != 0 or not symbol.is_Symbol:
-                raise ModelError(
-                    f"input {name!r} has the dynamic shape {[str(d) for d in shape]}; "
-                    "only the batch (axis 0) may be dynamic: export with fixed height and width"
-                )
-            sizes[str(symbol)] = batch or 1
+            fixed = dim if isinstance(dim, int) else None
+            symbol = "" if fixed is not None else str(dim.node.expr)
+            if fixed is not None and axis == 0:
+                continue  # compared below
+            if fixed is None and not dim.node.expr.is_Symbol:
+                continue  # twice another, say: it follows
+            size = wanted.bound(name, axis, fixed, symbol, len(shape))
+            if fixed is None and sizes.setdefault(symbol, size) != size:
+                raise ModelError(f"input {name!r}: its axis {axis} must be {sizes[symbol]}")
+    wanted.check_used([*shapes, *sizes])
     _check_upper(exported, sizes)
     first = next((shape for shape in shapes.values() if shape), None)
-    if not sizes and first is not None and batch is not None and batch != first[0]:
+    fixed_batch = first[0] if first and isinstance(first[0], int) else None
+    if fixed_batch is not None and batch is not None and batch != fixed_batch:
         raise ModelError(
-            f"batch={batch}: this program was exported with the fixed batch {first[0]}; export it "
-            "again with that batch, or with dynamic_shapes={'x': {0: torch.export.Dim('batch')}}"
+            f"batch={batch}: this program was exported with the fixed batch {fixed_batch}; export "
+            "it again with that batch, or with dynamic_shapes={'x': {0: torch.export.Dim('batch')}}"
         )
     return sizes
 
@@ -160,10 +174,18 @@ def _input_shapes(exported: Any) -> dict[str, list[Any]]:
     return found
 
 
+def _batches(exported: Any) -> set[str]:
+    """The symbols that stand on axis 0 of an input."""
+    shapes = _input_shapes(exported).values()
+    return {str(s[0].node.expr) for s in shapes if s and not isinstance(s[0], int)}
+
+
 def _check_upper(exported: Any, sizes: Mapping[str, int]) -> None:
     for symbol, bounds in exported.range_constraints.items():
         size = sizes.get(str(symbol))
         if size is not None and size > bounds.upper:
             raise ModelError(
                 f"batch={size}: this program was exported for a batch of at most {bounds.upper}"
+                if str(symbol) in _batches(exported)
+                else f"{symbol}={size}: this program was exported for at most {bounds.upper}"
             )

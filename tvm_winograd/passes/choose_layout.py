@@ -88,7 +88,7 @@ def to_layout(mod: tvm.IRModule, params: Params, layout: str) -> tuple[tvm.IRMod
 def _fastest(
     mod: tvm.IRModule, params: Params, given: str, gpu: Gpu, choose: Chooser
 ) -> tuple[tvm.IRModule, Params, Layout]:
-    """The network in the layout of the shortest time, the one given unless another is clearly faster.
+    """The network in the layout of the shortest time; another than given must be clearly faster.
 
     A layout is left out if the network cannot be brought to it, or `choose` refuses a convolution.
     If that leaves none, the network stays: lower_convs will meet the same error.
