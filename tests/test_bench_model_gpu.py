@@ -13,7 +13,7 @@ from tvm_winograd.truth import peers
 
 pytestmark = pytest.mark.gpu
 NAMES = {"ours", "ours-kernels", "tvm-dlight"}
-TORCH = {"torch", "torch-graph", "torch-compile"}
+TORCH = {"torch", "torch-graph", "torch-compile", "torch-compile-tf32"}
 
 
 def test_every_provider(tmp_path, capsys):

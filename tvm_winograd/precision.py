@@ -93,6 +93,11 @@ def plain(dtype: str) -> str:
     return "int8" if dtype == "int8" else "fma"
 
 
+def error_of(name: str) -> float:
+    """The largest relative error of a float32 factor in the arithmetic `name`."""
+    return next(m.error for row in ARCHITECTURES.values() for m in row if m.name == name)
+
+
 def missing(name: str, arch: str) -> str | None:
     """None, or the reason why an architecture cannot compute with the arithmetic `name`."""
     have = [math.name for math in ARCHITECTURES.get(arch, ())]

@@ -19,11 +19,20 @@ from .ours import Ours, OursKernels
 from .provider import Bench, Prepared, Provider
 from .rows import KernelRow, Row
 from .stock import Dlight, MetaSchedule
-from .torch_peers import Torch, TorchCompile, TorchGraph
+from .torch_peers import Torch, TorchCompile, TorchCompileTf32, TorchGraph
 
 PROVIDERS: dict[str, Callable[[Bench], Provider]] = {
     kind.name: kind
-    for kind in (Ours, OursKernels, Torch, TorchGraph, TorchCompile, Dlight, MetaSchedule)
+    for kind in (
+        Ours,
+        OursKernels,
+        Torch,
+        TorchGraph,
+        TorchCompile,
+        TorchCompileTf32,
+        Dlight,
+        MetaSchedule,
+    )
 }
 DEFAULT = tuple(name for name in PROVIDERS if name != OursKernels.name)
 

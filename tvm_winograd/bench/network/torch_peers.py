@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tvm_winograd import precision
 from tvm_winograd.measure.builds import Build
 from tvm_winograd.truth import peers
 
@@ -117,6 +120,39 @@ class TorchCompile(Torch):
         memory = peak_bytes(function)
         function()
         return function, memory
+
+
+class TorchCompileTf32(TorchCompile):
+    """The same with channels last and TF32, which is as exact as 11 bits of a factor allow."""
+
+    name = "torch-compile-tf32"
+
+    def prepare(self, network: Network, folder: Path | None) -> Prepared:
+        coarser = precision.error_of("tf32") / precision.error_of("fma")
+        made = super().prepare(network, folder)
+        return replace(made, math="tf32", ratio=made.ratio * coarser)
+
+    def made(self, net: Any, x: Any) -> tuple[Function, int]:
+        import torch
+
+        last = torch.channels_last
+        own = copy.deepcopy(net).to(memory_format=last)  # the other providers keep theirs
+        return super().made(own, x.to(memory_format=last))
+
+    @contextmanager
+    def _around(self) -> Iterator[None]:
+        import torch
+
+        places = torch.backends.cudnn, torch.backends.cuda.matmul
+        before = [place.allow_tf32 for place in places]
+        try:
+            for place in places:
+                place.allow_tf32 = True
+            with super()._around():
+                yield
+        finally:
+            for place, allowed in zip(places, before, strict=True):
+                place.allow_tf32 = allowed
 
 
 def peak_bytes(work: Callable[[], Any]) -> int:
