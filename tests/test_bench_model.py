@@ -142,7 +142,8 @@ def test_ours_is_compiled_first():
     providers = [Fake(name="a"), Fake(name="ours", ours=True)]
     assert [name for _, name in keys([SUBJECT], providers)] == ["ours", "a"]
     assert DEFAULT == (
-        "ours", "torch", "torch-graph", "torch-compile", "torch-compile-tf32", "tvm-dlight", "tvm-metaschedule",
+        "ours", "torch", "torch-graph", "torch-compile", "torch-compile-tf32", "tvm-dlight",
+        "tvm-metaschedule",
     )  # fmt: skip
     assert set(PROVIDERS) - set(DEFAULT) == {"ours-kernels"}
 
