@@ -26,7 +26,7 @@ from ..passes.pipeline import network_in
 from ..shapes import ConvSpec, Epilogue
 from ..truth import peers, reference
 from ..truth.evaluate import Conv, evaluate
-from ..truth.tolerances import IMPORT_RATIO, network_ratio, tolerance
+from ..truth.tolerances import IMPORT_RATIO, long_sums, network_ratio, tolerance
 from .report import LayerResult, Report
 
 _TURNED = 1e-3  # of the elements of an integer output that may differ
@@ -127,10 +127,11 @@ def _verify(
     outputs = _outputs(runner, inputs)
     padding = _padding_unseen(runner, inputs, outputs) if runner.module["batch"] else None
     own = _by_own_framework(model, inputs, outputs, missing, progress)
-    limit = network_ratio(
+    convs = [
         (ConvSpec.from_key(layer["spec"]), layer["algorithm"], layer.get("math"))
         for layer in runner.module["layers"]
-    )
+    ]
+    limit, granted = network_ratio(convs), long_sums(convs)
     peer, conv = _peer()
     with _noted(missing, "the network in float64"):
         progress("network in float64")
@@ -140,7 +141,7 @@ def _verify(
         errors = _worst(outputs, want), peer, _worst(theirs, want)
         imported = None if own is None else _worst(own, want)
         name = runner.module["name"]
-        return Report(name, *errors, limit, results, padding, imported, missing)
+        return Report(name, *errors, limit, results, padding, imported, missing, granted)
     return _against_framework(runner.module["name"], outputs, own, results, padding, missing)
 
 

@@ -27,3 +27,38 @@ def tiled(emit: Callable[[Any], Any], x: Any, repeats: Sequence[int]) -> Any:
             index = np.tile(np.arange(int(size)), times)
             x = emit(relax.op.take(x, relax.const(index, "int64"), axis))
     return x
+
+
+def roi_align(
+    emit: Callable[[Any], Any],
+    x: Any,
+    images: Any,
+    boxes: Any,
+    size: tuple[int, int],
+    scale: float,
+    samples: int,
+    aligned: bool,
+) -> Any:
+    """Means of samples in the cells of boxes (left, top, right, bottom), pixels of x over `scale`.
+
+    Half a pixel is taken off behind the scale; TVM's importers take it off before, which is another
+    place where the scale is not 1.
+    """
+    dtype = str(boxes.ty.dtype)
+    if scale != 1:
+        boxes = emit(relax.op.multiply(boxes, relax.const(scale, dtype)))
+    if aligned:
+        boxes = emit(relax.op.subtract(boxes, relax.const(0.5, dtype)))
+    rois = emit(relax.op.concat([images, boxes], axis=1))
+    return emit(
+        relax.op.vision.roi_align(
+            x,
+            rois,
+            pooled_size=size,
+            spatial_scale=1.0,
+            sample_ratio=samples,
+            aligned=aligned,
+            layout="NCHW",
+            mode="avg",
+        )
+    )

@@ -150,9 +150,14 @@ def make_model(
     outputs = tuple(
         _tensor_spec(n, _Typed(ty), input=False) for n, ty in zip(output_names, fields, strict=True)
     )
+    if empty := [t for t in outputs if 0 in t.shape]:
+        raise ModelError(
+            f"output {empty[0].name!r} of the shape {list(empty[0].shape)} has no elements; export "
+            "the model without it"
+        )
     for parameter, array in params.items():
         if array.dtype != np.float32:
-            raise _not_float32(f"parameter {parameter!r}", str(array.dtype))
+            raise not_float32(f"parameter {parameter!r}", str(array.dtype))
     mod = mod.clone()
     mod["main"] = function.with_attr("num_input", count)
     return Model(name, mod, params, inputs, outputs, source, preprocess, rebuild=rebuild)
@@ -299,11 +304,12 @@ def _output_names(count: int) -> list[str]:
 def _tensor_spec(name: str, expr: Any, input: bool = True) -> TensorSpec:
     dtype = str(getattr(expr.ty, "dtype", expr.ty))
     if dtype != "float32" and (input or dtype not in _ANSWERS):
-        raise _not_float32(f"{'input' if input else 'output'} {name!r}", dtype)
+        raise not_float32(f"{'input' if input else 'output'} {name!r}", dtype)
     return TensorSpec(name, static_shape(expr), dtype)
 
 
-def _not_float32(what: str, dtype: str) -> ModelError:
+def not_float32(what: str, dtype: str) -> ModelError:
+    """The error about an input, output or parameter of another dtype."""
     do = "export the model in float32"
     if dtype.startswith("int") or dtype == "bool":
         do = "convert it to float32 inside the model, e.g. with .float()"

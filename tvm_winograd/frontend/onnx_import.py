@@ -19,7 +19,8 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from ..errors import ModelError
 from .model import IMPORT_ERRORS, refused
-from .onnx_ops import CONVERT, REFUSED, Node
+from .onnx_node import Node
+from .onnx_ops import CONVERT, REFUSED
 
 # attributes that change no number: hints for training, storage and accuracy
 _HARMLESS = {"tvm_custom", "seed", "stash_type", "stash_axis", "momentum", "is_test", "spatial"}

@@ -7,18 +7,16 @@ nests of Pad, Clip and Tile, which no pass can look into.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from ..errors import ModelError
-from .arithmetic import floor_mod, tiled
-from .model import same_pixels
-from .resizing import Resize
+from . import onnx_indexing as indexing
+from .arithmetic import floor_mod, roi_align, tiled
+from .onnx_node import Node
+from .onnx_resize import resize
 
 _SEQUENCE = "only tensors are; export the model without sequences and optional values"
 REFUSED = dict.fromkeys(
@@ -34,130 +32,6 @@ REFUSED = dict.fromkeys(
     "NonMaxSuppression": "the number of boxes depends on data; compute it from the outputs",
     "MaxUnpool": "TVM's importer reads its output shape wrongly; export the model without it",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node that is converted: its inputs as relax expressions, None where left out."""
-
-    what: str  # operator and name, for messages
-    bb: Any
-    inputs: Any
-    attrs: Any
-    opset: int
-    known: Sequence[np.ndarray | None]  # values of the inputs that are constants
-    proto: Any
-
-    def emit(self, expr: Any) -> Any:
-        return self.bb.emit(expr)
-
-    def constant(self, index: int) -> np.ndarray | None:
-        """An optional input that must be a constant; None if it is left out.
-
-        Raises:
-            ModelError: it is computed.
-        """
-        if index >= len(self.proto.input) or not self.proto.input[index]:
-            return None
-        value = self.known[index]
-        if value is None:
-            raise self.refuse(f"its input {self.proto.input[index]!r} is no constant")
-        return value
-
-    def text(self, name: str, default: str) -> str:
-        value = self.attrs.get(name, default)
-        return value.decode() if isinstance(value, bytes) else value
-
-    def shape(self, index: int = 0) -> list[int]:
-        return [int(dim) for dim in self.inputs[index].ty.shape.values]
-
-    def dtype(self, index: int = 0) -> str:
-        return str(self.inputs[index].ty.dtype)
-
-    def refuse(self, why: str, do: str = "export the model without it") -> ModelError:
-        return ModelError(f"{self.what} is not supported: {why}; {do}")
-
-
-def _resize(node: Node) -> Any:
-    """Resize and Upsample, nearest, linear or cubic, of any spatial axes."""
-    x, shape = node.inputs[0], node.shape()
-    sizes, factors = _sizes(node, shape)
-    if node.text("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        raise node.refuse("coordinates are taken from a region")
-    if sizes == shape:
-        return x
-    rank = len(shape) - 2
-    if rank not in (1, 2, 3) or sizes[:2] != shape[:2]:
-        raise node.refuse(f"{shape} becomes {sizes}: up to three spatial axes may change")
-    rule = _rule(node, shape, sizes, factors)
-    return rule.along_all(node.emit, x, sizes[2:])
-
-
-def _sizes(node: Node, shape: list[int]) -> tuple[list[int], list[float]]:
-    """The output's shape, and the factors that the model gives (of sizes, their quotients)."""
-    upsample = node.proto.op_type == "Upsample"
-    axes = [int(a) % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
-    scales: np.ndarray | None
-    sizes: np.ndarray | None
-    if upsample and node.opset < 9:
-        scales, sizes = np.array(node.attrs["scales"]), None
-    elif upsample or node.opset < 11:
-        scales, sizes = node.constant(1), None
-    else:
-        scales, sizes = node.constant(2), node.constant(3)
-    out, factors = list(shape), [1.0] * len(shape)
-    if sizes is not None and sizes.size:
-        policy = node.text("keep_aspect_ratio_policy", "stretch")
-        wanted = _kept_ratio(policy, [shape[a] for a in axes], sizes.tolist())
-        for axis, size in zip(axes, wanted, strict=True):
-            out[axis], factors[axis] = int(size), size / shape[axis]
-    elif scales is not None and scales.size:
-        for axis, scale in zip(axes, scales.tolist(), strict=True):
-            out[axis], factors[axis] = math.floor(shape[axis] * scale + 1e-6), scale
-    else:
-        raise node.refuse("it has neither scales nor sizes")
-    return out, factors
-
-
-def _kept_ratio(policy: str, shape: list[int], sizes: list[int]) -> list[int]:
-    """The sizes that a Resize-18 makes of those it is asked for."""
-    if policy == "stretch":
-        return sizes
-    pick = min if policy == "not_larger" else max
-    scale = pick(size / given for size, given in zip(sizes, shape, strict=True))
-    return [math.floor(scale * given + 0.5) for given in shape]
-
-
-def _rule(node: Node, shape: list[int], sizes: list[int], factors: list[float]) -> Resize:
-    """Raises:
-    ModelError: TVM reads other pixels than ONNX says.
-    """
-    mode = node.text("mode", "nearest")
-    coordinates = node.text("coordinate_transformation_mode", "half_pixel")
-    rounding = node.text("nearest_mode", "round_prefer_floor")
-    smaller = any(n > s for n, s in zip(shape, sizes, strict=True))
-    if node.proto.op_type == "Upsample" or node.opset < 11:  # they have no such attributes
-        coordinates, rounding = "asymmetric", "floor"
-        if smaller and mode == "nearest":
-            raise node.refuse("to a smaller map, nearest, versions before 11 say no pixel")
-    if node.attrs.get("antialias", 0) and smaller:
-        raise node.refuse("TVM has no antialias, which a smaller map needs")
-    nearest = (mode, coordinates, rounding) == ("nearest", "asymmetric", "floor")
-    pairs = list(zip(shape, factors, strict=True))
-    if not all(same_pixels(n, f, nearest) for n, f in pairs):
-        raise node.refuse(
-            f"by the factors {[round(f, 6) for f in factors]} of {shape} they give no whole sizes",
-            "export the model with sizes instead",
-        )
-    if coordinates == "half_pixel_symmetric":  # the same where the sizes are whole
-        coordinates = "half_pixel"
-    if mode == "cubic" and coordinates == "tf_half_pixel_for_nn":
-        raise node.refuse("tf_half_pixel_for_nn is for nearest")
-    method = {"nearest": "nearest_neighbor"}.get(mode, mode)
-    alpha = float(node.attrs.get("cubic_coeff_a", -0.75))
-    exclude = bool(node.attrs.get("exclude_outside", 0))
-    node.attrs.get("extrapolation_value")  # of tf_crop_and_resize alone
-    return Resize(method, coordinates, rounding if method != mode else "", alpha, exclude)
 
 
 def _prelu(node: Node) -> Any:
@@ -179,7 +53,15 @@ def _prelu(node: Node) -> Any:
 def _roi_align(node: Node) -> Any:
     if node.text("mode", "avg") != "avg":
         raise node.refuse("with mode=max ONNX takes the largest corner, TVM the largest sample")
-    return None
+    default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    mode = node.text("coordinate_transformation_mode", default)
+    images = indexing.indices(node, 2, np.array(node.shape()[0]))
+    images = node.emit(relax.op.astype(node.emit(relax.op.expand_dims(images, 1)), node.dtype(1)))
+    size = int(node.attrs.get("output_height", 1)), int(node.attrs.get("output_width", 1))
+    scale = float(node.attrs.get("spatial_scale", 1.0))
+    samples = int(node.attrs.get("sampling_ratio", 0))
+    x, boxes = node.inputs[0], node.inputs[1]
+    return roi_align(node.emit, x, images, boxes, size, scale, samples, mode == "half_pixel")
 
 
 def _dropout(node: Node) -> Any:
@@ -333,65 +215,13 @@ def _layer_norm(node: Node) -> Any:
     return relax.Tuple([out, mean, inverse][: len(node.proto.output)])
 
 
-def _indices(node: Node, index: int, sizes: np.ndarray) -> Any:
-    """An input of indices, counted from the front and inside `sizes`, which broadcasts to it.
-
-    Raises:
-        ModelError: a constant one lies outside.
-    """
-    known, value = node.known[index], node.inputs[index]
-    if known is not None:
-        if ((known < -sizes) | (known >= sizes)).any():
-            raise node.refuse(
-                f"its indices reach from {known.min()} to {known.max()} in dimensions of "
-                f"{sizes.ravel().tolist()}",
-                "correct the model",
-            )
-        return relax.const(np.where(known < 0, known + sizes, known).astype("int64"), "int64")
-    if node.dtype(index) != "int64":
-        value = node.emit(relax.op.astype(value, "int64"))
-    zero = relax.const(0, "int64")
-    last, count = (relax.const((sizes - n).astype("int64"), "int64") for n in (1, 0))
-    from_end = node.emit(relax.op.add(value, count))
-    value = node.emit(relax.op.where(node.emit(relax.op.less(value, zero)), from_end, value))
-    return node.emit(relax.op.minimum(node.emit(relax.op.maximum(value, zero)), last))
-
-
-def _gather(node: Node) -> Any:
-    if not all(isinstance(v, relax.Expr) and hasattr(v.ty, "shape") for v in node.inputs):
-        return None  # of a shape
-    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
-    index = _indices(node, 1, np.array(node.shape()[axis]))
-    if node.proto.op_type == "Gather":
-        return relax.op.take(node.inputs[0], index, axis)
-    return relax.op.gather_elements(node.inputs[0], index, axis)
-
-
-def _gather_nd(node: Node) -> Any:
-    batch = int(node.attrs.get("batch_dims", 0))
-    sizes = np.array(node.shape()[batch : batch + node.shape(1)[-1]])
-    return relax.op.gather_nd(node.inputs[0], _indices(node, 1, sizes), batch)
-
-
-def _scatter(node: Node) -> Any:
-    reduction = node.text("reduction", "none")
-    reduction = "update" if reduction == "none" else reduction
-    x, updates = node.inputs[0], node.inputs[2]
-    if node.proto.op_type == "ScatterND":
-        sizes = np.array(node.shape()[: node.shape(1)[-1]])
-        return relax.op.scatter_nd(x, _indices(node, 1, sizes), updates, reduction)
-    axis = int(node.attrs.get("axis", 0)) % len(node.shape())
-    index = _indices(node, 1, np.array(node.shape()[axis]))
-    return relax.op.scatter_elements(x, index, updates, axis, reduction)
-
-
 def _top_k(node: Node) -> Any:
     raise node.refuse("no kernel can be made for a sort", "compute it from the outputs")
 
 
 CONVERT: dict[str, Callable[[Node], Any]] = {
-    "Resize": _resize,
-    "Upsample": _resize,
+    "Resize": resize,
+    "Upsample": resize,
     "PRelu": _prelu,
     "RoiAlign": _roi_align,
     "Dropout": _dropout,
@@ -405,8 +235,8 @@ CONVERT: dict[str, Callable[[Node], Any]] = {
     "MaxPool": _pool,
     "LpNormalization": _lp_normalization,
     "TopK": _top_k,
-    **dict.fromkeys(("Gather", "GatherElements"), _gather),
-    "GatherND": _gather_nd,
-    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), _scatter),
+    **dict.fromkeys(("Gather", "GatherElements"), indexing.gather),
+    "GatherND": indexing.gather_nd,
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), indexing.scatter),
     "LayerNormalization": _layer_norm,
 }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
-from .model import IMPORT_ERRORS, Model, Sizes, file_source, make_model, refused, tidy
+from .model import IMPORT_ERRORS, Model, Sizes, file_source, make_model, not_float32, refused, tidy
 from .pt2_file import plain_copy
 
 
@@ -59,6 +59,7 @@ def from_exported(
     _torch()
     from .torch_import import import_program
 
+    _check_dtypes(exported)
     sizes = _sizes(exported, batch, given or {})
     program, exported = exported, exported.run_decompositions()
     names = _buffers_as_parameters(exported)
@@ -133,6 +134,18 @@ def _array(tensor: Any) -> np.ndarray:
     return np.ascontiguousarray(plain.numpy())
 
 
+def _check_dtypes(exported: Any) -> None:
+    """Raises:
+    ModelError: an input, or a floating parameter or buffer, that is not float32.
+    """
+    tensors = {n: ("input", t.dtype) for n, t in _inputs(exported).items() if hasattr(t, "dtype")}
+    state = {n: t for n, t in exported.state_dict.items() if t.is_floating_point()}
+    tensors |= {n: ("parameter", t.dtype) for n, t in state.items()}
+    for name, (kind, dtype) in tensors.items():
+        if (text := str(dtype).removeprefix("torch.")) != "float32":
+            raise not_float32(f"{kind} {name!r}", text)
+
+
 def _sizes(exported: Any, batch: int | None, given: Mapping[str, Any]) -> dict[str, int]:
     """The value of each symbol among the sizes of the inputs: the batch is 1 if it is None.
 
@@ -164,14 +177,16 @@ def _sizes(exported: Any, batch: int | None, given: Mapping[str, Any]) -> dict[s
     return sizes
 
 
-def _input_shapes(exported: Any) -> dict[str, list[Any]]:
-    """The sizes of each input that is a tensor: numbers, or torch's symbols."""
+def _inputs(exported: Any) -> dict[str, Any]:
+    """What torch noted of each input of the user: a tensor without values, or a number."""
     names = set(exported.graph_signature.user_inputs)
-    found = {}
-    for node in exported.graph.nodes:
-        if node.op == "placeholder" and node.name in names and "val" in node.meta:
-            found[node.name] = list(getattr(node.meta["val"], "shape", []))
-    return found
+    places = [n for n in exported.graph.nodes if n.op == "placeholder" and n.name in names]
+    return {node.name: node.meta["val"] for node in places if "val" in node.meta}
+
+
+def _input_shapes(exported: Any) -> dict[str, list[Any]]:
+    """The sizes of each input: numbers, or torch's symbols."""
+    return {name: list(getattr(t, "shape", [])) for name, t in _inputs(exported).items()}
 
 
 def _batches(exported: Any) -> set[str]:

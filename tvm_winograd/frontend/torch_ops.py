@@ -46,6 +46,7 @@ def convert_map() -> dict[str, Convert]:
         **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default"), _divide),
         "div.Tensor": _divide,
         "exp2.default": _power_of_2,
+        "roi_align.default": _roi_align,
         **dict.fromkeys(("repeat.default", "tile.default"), _repeat),
         **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), _remainder),
     }
@@ -162,6 +163,19 @@ def _typed(value: Any, dtype: str, importer: Any) -> Any:
     if str(x.ty.dtype) == dtype:
         return x
     return importer.block_builder.emit(relax.op.astype(x, dtype))
+
+
+def _roi_align(node: Any, importer: Any) -> Any:
+    from tvm import relax
+
+    from .arithmetic import roi_align
+
+    emit, (x, rois) = importer.block_builder.emit, (importer.env[n] for n in node.args[:2])
+    images, boxes = (
+        emit(relax.op.strided_slice(rois, [1], [first], [last])) for first, last in ((0, 1), (1, 5))
+    )
+    scale, height, width, samples, aligned = node.args[2:7]
+    return roi_align(emit, x, images, boxes, (height, width), scale, samples, aligned)
 
 
 def _repeat(node: Any, importer: Any) -> Any:

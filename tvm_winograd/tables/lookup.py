@@ -2,7 +2,7 @@
 
 A row says how fast one config computes one convolution with its epilogue, and how exactly. The
 text is the truth: a damaged line costs that line only and is reported, columns of other versions
-are kept, optional ones may be missing. `log_store.py` writes; this file reads and looks up.
+are kept, optional ones may be missing. `store.py` writes; this file reads and looks up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writing the tables of `logs.py`: several writers, full disks and kills leave them whole.
+"""Writing the tables of `lookup.py`: several writers, full disks and kills leave them whole.
 
 A write takes the table's lock, reads what is there now, changes it, writes a new file beside it
 and renames: at every moment the table is the old or the new one.

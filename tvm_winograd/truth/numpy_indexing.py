@@ -81,8 +81,7 @@ def roi_align(attrs: Any, x: np.ndarray, rois: np.ndarray) -> np.ndarray:
 
 
 def _roi(attrs: Any, image: np.ndarray, box: np.ndarray) -> np.ndarray:
-    shift = 0.5 if attrs.aligned else 0.0
-    scaled = box * float(attrs.spatial_scale) - shift
+    scaled = box * float(attrs.spatial_scale)  # of half a pixel the operator knows nothing
     samples = []
     for axis in (1, 0):  # rows, columns
         start, extent = scaled[axis], scaled[axis + 2] - scaled[axis]

@@ -97,10 +97,30 @@ def tolerance(spec: ConvSpec, algorithm: str, math: str | None = None) -> float:
     return limit
 
 
-def network_ratio(
-    layers: Iterable[tuple[ConvSpec, str] | tuple[ConvSpec, str, str | None]],
-) -> float:
+Computed = tuple[ConvSpec, str] | tuple[ConvSpec, str, str | None]
+
+
+def network_ratio(layers: Iterable[Computed]) -> float:
     """The limit for a network of (convolution, algorithm[, arithmetic]): its least exact layer
     may dominate, none is asked to be better than a direct float32 one."""
     worst = (tolerance(*layer) / (tolerance(layer[0], "direct") or 1.0) for layer in layers)
     return NETWORK_RATIO * max((1.0, *worst))
+
+
+def long_sums(layers: Iterable[Computed]) -> float:
+    """What a network may err in any case: the widest limit among its long running sums, 0 without.
+
+    The evaluation that a network is compared with adds up such a sum in parts and errs less: 3.1e-7
+    where one of 8,712 products errs 1.4e-6. No network is more exact than its convolutions.
+    """
+    long = [
+        tolerance(*layer)
+        for layer in layers
+        if layer[1] == "direct" and products_of(layer[0]) > _RUNNING_SUM
+    ]
+    return max(long, default=0.0)
+
+
+def products_of(spec: ConvSpec) -> int:
+    """Products of one output element."""
+    return spec.c // spec.groups * spec.r * spec.s
