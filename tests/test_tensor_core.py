@@ -40,7 +40,11 @@ def test_is_the_convolution(name: str) -> None:
 @pytest.mark.parametrize("spec", [BASE, STRIDED, replace(BASE, c=3, k=20)], ids=["3x3", "s2", "c3"])
 def test_all_chosen_configs(spec) -> None:
     arrays = random_arrays(spec, NONE)
-    small = {replace(c, blocks=3, shares=3 if c.shares else 0) for c in search.configs(spec, SM90)}
+    # few stages and blocks: both come to their turn several times
+    small = {
+        replace(c, stages=min(c.stages, 3), blocks=3, shares=3 if c.shares else 0)
+        for c in search.configs(spec, SM90)
+    }
     for config in small:
         y, _ = emulated.run(spec, NONE, config, arrays)
         assert reference.relative_error(y, expected(spec, NONE, arrays)) < LIMIT, config
