@@ -634,7 +634,9 @@ template <class C> struct Consumer {
     wgmma_commit();
   }
 
+  // After the loads of all lanes, which the products needed.
   DEVICE void release() {
+    warp_barrier();
     if (lane == 0) arrive(empty<C>(base, previous));
   }
 
