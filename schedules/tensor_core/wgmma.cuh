@@ -2,11 +2,12 @@
 //
 //   y[m][k] = sum over q of x[pixel(m, tap(q))][channel(q)] * w[k][q]        NHWC, float32
 //
-// m counts output pixels over (n, oh, ow), q products over (c / 32, r, s, c % 32), or over (r, s, c)
-// where 32 does not divide the channels of a group. A step is 32 products. Each float32 is split into
-// two fp16, high and low, behind a power of two that lifts the largest of an image (of a filter) to
-// 2^13 .. 2^14; low * high, high * low and high * high are summed by wgmma. Tensor cores add with
-// truncation: the sums leave them every kPromote steps and are added in float32.
+// m counts output pixels over (n, oh, ow), q products over (c / 32, r, s, c % 32), or over
+// (r, s, c) where 32 does not divide the channels of a group. A step is 32 products. Each float32
+// is split into two fp16, high and low, behind a power of two that lifts the largest of an image
+// (of a filter) to 2^13 .. 2^14; low * high, high * low and high * high are summed by wgmma.
+// Tensor cores add with truncation: the sums leave them every kPromote steps and are added in
+// float32.
 //
 //   a block          a producer warpgroup, a consumer warpgroup every 64 rows; lives for all tiles
 //   a stage          A (kRows, 32) float32 and B (kFilters, 32) fp16 high | low, both in rows of
@@ -21,6 +22,12 @@
 //   pixels     fragment row g of 8 is row g / 2 + 4 (g % 2) of A: 16-byte loads meet no bank twice
 //   filters    column 8 b + 2 t + e of 16 in B is filter 4 t + 2 b + e: a thread ends with four
 //              neighbours, and stores 16 bytes from its registers
+
+// For compute-sanitizer's racecheck, which follows a barrier from a load only if the thread that
+// loaded arrives itself: define it as true. Else a lane arrives for its warp.
+#ifndef EVERY_LANE_ARRIVES
+#define EVERY_LANE_ARRIVES false
+#endif
 
 namespace tensor_core {
 
@@ -41,6 +48,7 @@ struct Config {
   static constexpr bool kOrdered = kOrdered_;
   static constexpr int kWarpgroups = kRows / 64;    // consumers
   static constexpr int kThreads = kWarpgroups * kWarpgroup;  // of the consumers
+  static constexpr int kArrivals = EVERY_LANE_ARRIVES ? kThreads : kThreads / 32;
   static constexpr int kSums = kFilters / 2;        // of a thread
   static constexpr int kGroups = kFilters / 16;     // of filters, eight sums each
   static constexpr int kA = kPatch ? 0 : kRows * kRowBytes, kB = kFilters * kRowBytes;
@@ -618,8 +626,7 @@ template <class C> struct Consumer {
     fetch<kSlot>();
     if (++tap == p.taps() || last) {
       tap = 0;
-      warp_barrier();
-      if (lane == 0) arrive(patch_empty<C>(base, slot));
+      leave(patch_empty<C>(base, slot));
       slot_phase ^= slot, slot ^= 1;
     }
     wait(full<C>(base, ring.stage), ring.phase);
@@ -639,8 +646,13 @@ template <class C> struct Consumer {
     wgmma_commit();
   }
 
+  DEVICE void leave(unsigned barrier) const {
+    warp_barrier();  // behind the loads of all lanes
+    if (EVERY_LANE_ARRIVES || lane == 0) arrive(barrier);
+  }
+
   DEVICE void release() {
-    if (lane == 0) arrive(empty<C>(base, previous));
+    leave(empty<C>(base, previous));
   }
 
   DEVICE void promote() {
@@ -740,11 +752,11 @@ DEVICE unsigned prepare(void* shared) {
     for (int i = 0; i < C::kStages; ++i) {
       // the producers' copies, if A is in the stage, and B's bytes
       barrier_init(full<C>(base, i), C::kPatch ? 1 : kWarpgroup + 1);
-      barrier_init(empty<C>(base, i), C::kThreads / 32);  // the consumers' warps
+      barrier_init(empty<C>(base, i), C::kArrivals);
     }
     for (int i = 0; C::kPatch && i < 2; ++i) {
       barrier_init(patch_full<C>(base, i), kPatchCopiers);
-      barrier_init(patch_empty<C>(base, i), C::kThreads / 32);
+      barrier_init(patch_empty<C>(base, i), C::kArrivals);
     }
     barriers_ready();
   }
