@@ -32,6 +32,7 @@ def test_best_follows_the_tables_and_default_does_not():
     assert found["best"][1].source == "log" and found["best"][1].config == config
     assert found["winograd-f2"][1].config == config
     assert found["default"][1].source == found["winograd-f4"][1].source == "default"
+    assert found["nhwc"][1].kernel.math == "fp16x3"
     assert found["winograd-f4"][1].algorithm == "winograd-f4"
     assert chosen()["best"][1].source == "default"
 
@@ -39,6 +40,7 @@ def test_best_follows_the_tables_and_default_does_not():
 def test_layouts():
     own = {"best", "default", "winograd-f2", "winograd-f4"}
     found = chosen()
-    assert all(layout == ("NCHW" if n in own else "CHWN") for n, (layout, _) in found.items())
-    assert set(found) == own | set(NAMED) and "opencnn" in found
+    layouts = dict.fromkeys(own, "NCHW") | {"nhwc": "NHWC"}
+    assert all(layout == layouts.get(n, "CHWN") for n, (layout, _) in found.items())
+    assert set(found) == {*own, "nhwc", *NAMED} and "opencnn" in found
     assert found["opencnn"][1].config == NAMED["opencnn"]

@@ -25,6 +25,7 @@ from .provider import Bench, Prepared, Variant
 
 _ALGORITHMS = ("winograd-f2", "winograd-f4")
 _NAMED_LAYOUT = "CHWN"  # named configs follow a publication, its layout included
+_INSIDE = "NHWC"  # where tensor cores are, so that networks are brought to it
 LIBRARY = "conv.so"
 
 
@@ -46,8 +47,9 @@ class KernelBuild:
 
 
 class Ours:
-    """Variants: best (with tuning results), default (without), each Winograd algorithm's best,
-    and the named configs of the fused kernel. Many coincide: those are compiled once."""
+    """Variants: best (with tuning results), default (without), nhwc (best in that layout, as
+    inside networks), each Winograd algorithm's best, and the named configs of the fused kernel.
+    Many coincide: those are compiled once."""
 
     name, ours = "ours", True
 
@@ -74,6 +76,8 @@ class Ours:
             return layout, partial(choose, there, epilogue, gpu, gpu_name=name, **how)
 
         own = {"best": entry(spec.layout, rows=rows), "default": entry(spec.layout)}
+        if spec.layout != _INSIDE:
+            own["nhwc"] = entry(_INSIDE, rows=rows)
         for algorithm in _ALGORITHMS:
             own[algorithm] = entry(spec.layout, algorithm=algorithm, rows=rows)
         return own | {n: entry(_NAMED_LAYOUT, config=config) for n, config in NAMED.items()}
