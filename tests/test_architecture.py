@@ -44,6 +44,8 @@ DEPLOY = {"deploy", "errors"}  # what a deployed program loads: no compiler side
 LOOSE = 10  # files on top, beside __init__ and __main__
 LONGEST = 40  # lines of code of a function
 ALIKE = 10  # lines that no two bodies may share
+MOST_ARGUMENTS = 8  # but of entry points that users call by keyword:
+PUBLIC = {"conv2d", "bench_convs", "bench_models"}
 
 
 def sources() -> dict[str, Path]:
@@ -153,6 +155,16 @@ def lines(node: ast.FunctionDef) -> int:
 def test_functions_are_short():
     long = {name: lines(node) for name, node in functions() if lines(node) > LONGEST}
     assert not long, f"split them: {long}"
+
+
+def test_functions_take_few_arguments():
+    many = {}
+    for name, node in functions():
+        given = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+        count = len([a for a in given if a.arg not in ("self", "cls")])
+        if count > MOST_ARGUMENTS and node.name not in PUBLIC:
+            many[name] = count
+    assert not many, f"a record would say it better: {many}"
 
 
 def test_no_two_bodies_are_alike():

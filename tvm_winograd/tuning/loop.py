@@ -84,7 +84,7 @@ def tune(
     """
     watcher = watcher or Watcher()
     sessions = (
-        Session(task, None, hardware, runner, made, out, settings, number, len(tasks))
+        Session(task, None, hardware, runner, made, out, settings, (number, len(tasks)))
         for number, task in enumerate(tasks, start=1)
     )
     outcomes: dict[int, Outcome] = {}
@@ -132,15 +132,14 @@ class Session:
         made: Provenance,
         out: Path,
         settings: Settings,
-        number: int = 1,
-        count: int = 1,
+        place: tuple[int, int] = (1, 1),
     ) -> None:
-        """`space`: other candidates than all; `number` of `count` convolutions."""
+        """`space`: other candidates than all; `place`: (number, of how many convolutions)."""
         self._task, self._runner = task, runner
         self._limits = Limits(math=settings.math)
         self._space = space or space_of(task.spec, task.epilogue, hardware, limits=self._limits)
         self._made, self._out, self._settings = made, out, settings
-        self._hardware, self.number, self._count = hardware, number, count
+        self._hardware, (self.number, self._count) = hardware, place
         self._journal = journal.journal_path(out, made.arch, made.gpu)
         self._complaints: list[str] = []
         self._keys = {self._key(c): c for c in self._space.candidates}
