@@ -64,8 +64,8 @@ def layers(n: int) -> list[ConvSpec]:
 
 def candidates(spec: ConvSpec, algorithm: str, gpu: Gpu, most: int) -> dict[str, Choice]:
     """Lists the default config and others worth trying, `most` in all, by name."""
-    (kernel,) = kernels_of(algorithm, gpu)
-    if kernel.supports(spec, Epilogue(), gpu):
+    able = (k for k in kernels_of(algorithm, gpu) if k.supports(spec, Epilogue(), gpu) is None)
+    if (kernel := next(able, None)) is None:
         return {}
     found = kernel.configs(spec, gpu)[:most]
     return {f"config {i}" if i else "default": choice_of(kernel, c) for i, c in enumerate(found)}

@@ -280,5 +280,4 @@ def test_command_line(tmp_path, capsys, monkeypatch) -> None:
     assert checked["ok"] and [b["module"] for b in checked["buckets"]] == ["cpu-b2"]
     assert main(["verify", path, "--batch", "1-4"]) == 2
     assert "compiled for batch 1-3" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        main(["compile", "tiny", "-o", path, "--batch", "1-"])
+    assert main(["compile", "tiny", "-o", path, "--batch", "1-"]) == 2

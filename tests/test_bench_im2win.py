@@ -89,7 +89,7 @@ def test_what_breaks_is_a_row(bench, monkeypatch, tmp_path, capsys) -> None:
     choices = {"im2win": legal, "im2win 1": dataclasses.replace(legal, config=None)}
     choices |= {"direct": "not here", "im2win 2": wrong}
     monkeypatch.setattr(bench, "candidates", lambda *args: choices)
-    monkeypatch.setattr(run, "tolerance", lambda spec, name: 0.0 if name == "gemm" else 1e-6)
+    monkeypatch.setattr(run, "tolerance", lambda spec, name, math: 0.0 if name == "gemm" else 1e-6)
     args, path = argparse.Namespace(configs=9, ablation=False), tmp_path / "rows.json"
     rows = bench.measured_on_cpu([SPEC], args, Store([path]))
     assert [row.status for row in rows] == ["ok", "failed", "refused", "wrong"]

@@ -149,15 +149,16 @@ def test_ours_is_compiled_first():
 
 
 def test_every_wish_reaches_the_compiler(monkeypatch, tmp_path):
-    asked = {}
+    asked = []
     monkeypatch.setattr(
-        ours_module, "compile_model", lambda model, **options: asked.update(options)
+        ours_module, "compile_model", lambda model, output, options: asked.append(options)
     )
     wishes = Wishes(layers={"conv1": "direct"}, layout="NHWC")
     OursKernels(Bench(FakeTimer(), gpu_for("sm_90"), wishes)).build(SUBJECT)(tmp_path)
-    assert not asked["cuda_graph"] and asked["arch"] == "sm_90"
+    (options,) = asked
+    assert not options.cuda_graph and options.arch == "sm_90"
     for wish in fields(Wishes):
-        assert asked[wish.name] == getattr(wishes, wish.name), wish.name
+        assert getattr(options, wish.name) == getattr(wishes, wish.name), wish.name
 
 
 def test_a_profile_comes_last(monkeypatch, tmp_path):

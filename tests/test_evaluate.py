@@ -213,9 +213,8 @@ def test_conv_in_every_layout(layout: str, kernel_layout: str) -> None:
 
 @pytest.mark.parametrize(
     ("kwargs", "word"),
-    [({"strides": (1, 2)}, "strides"), ({"dilation": (2, 1)}, "dilation"),
-     ({"out_layout": "NHWC"}, "layout")],
-)  # fmt: skip
+    [({"out_layout": "NHWC"}, "layout"), ({"out_dtype": "float64"}, "float64")],
+)
 def test_conv_spec_refuses(kwargs: dict, word: str) -> None:
     x, w = var("x", 1, 4, 8, 8), var("w", 4, 4, 3, 3)
     with pytest.raises(UnsupportedError, match=word):

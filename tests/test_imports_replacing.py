@@ -138,7 +138,9 @@ def test_an_interrupt_says_what_is_kept(command, monkeypatch, capsys) -> None:
 def test_ctrl_c_ends_a_command_within_a_second(tmp_path: Path) -> None:
     """Also where a library holds the main thread: here a lock that is never released."""
     code = (
-        "import sys, threading\n"
+        "import signal, sys, threading\n"
+        # what is started in the background ignores it
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from tvm_winograd.cli import env, main\n"
         "env.run = lambda args: (print('begun', flush=True), stuck())\n"
         "def stuck():\n"

@@ -147,7 +147,7 @@ def test_a_tuner_does_not_try_it(monkeypatch):
 
 
 def test_float32_accuracy_needs_no_asking_and_fma_forbids_it(monkeypatch):
-    low = planted(monkeypatch, "gemm-wgmma", "gemm", "fp16x3")
+    low = planted(monkeypatch, "gemm-split", "gemm", "fp16x3")
     assert choose(SPEC, NONE, H200).kernel is low
     assert choose(SPEC, NONE, H200, limits=Limits(math="tf32")).kernel is low
     assert choose(SPEC, NONE, H200, limits=Limits(math="fma")).kernel is not low

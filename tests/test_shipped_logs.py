@@ -3,6 +3,7 @@
 import pytest
 
 from tvm_winograd.check import inspect
+from tvm_winograd.choose.options import Limits, Wishes
 from tvm_winograd.frontend import load_model
 from tvm_winograd.gpu import gpu_for
 from tvm_winograd.tables import lookup as logs
@@ -47,6 +48,7 @@ def test_the_promised_shapes_are_there():
 
 @pytest.mark.parametrize(("name", "batch"), [("resnet18", 32), ("resnet34", 1), ("resnet50", 128)])
 def test_networks_find_their_rows(name, batch):
-    layers = inspect.layers_of(load_model(name, batch=batch), gpu_for("sm_90"))
+    wishes = Wishes(limits=Limits(math="fma"))
+    layers = inspect.layers_of(load_model(name, batch=batch), gpu_for("sm_90"), wishes)
     sources = [x.choice.source for x in layers if (x.spec.r, x.spec.stride) == (3, 1)]
     assert sources and set(sources) == {"log"}

@@ -194,8 +194,8 @@ def test_kernels_allocate_nothing(artifact, tmp_path):
 def test_command_line(artifact, capsys, monkeypatch):
     taken = []
 
-    def compile(model, **options):
-        taken.append(options["cuda_graph"])
+    def compile(model, options, **others):
+        taken.append(options.cuda_graph)
         return artifact
 
     monkeypatch.setattr(compiler, "compile", compile)

@@ -36,7 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a path may hold what the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
-    args = _parser().parse_args(argv)
+    try:
+        args = _parser().parse_args(argv)
+    except SystemExit as stop:  # a usage error, or --help
+        return int(stop.code or 0)
     if argv is None:  # the process is ours
         interrupt.watch(args.command)
     code = _run(args)

@@ -49,7 +49,6 @@ class Row:
     config: dict[str, Any] = field(hash=False)
     us: float  # microseconds, median
     algorithm: str = ""
-    math: str = ""  # of precision.NAMES; what is left out in old tables is filled in
     error: float | None = None  # relative Frobenius, against float64
     trials: int = 0  # candidates measured to find this one
     driver: str = ""
@@ -58,6 +57,7 @@ class Row:
     commit: str = ""
     date: str = ""  # ISO, UTC
     origin: str = "measured"  # or "transferred": measured with another epilogue
+    math: str = ""  # of precision.NAMES; what is left out in old tables is filled in
     extra: dict[str, str] = field(default_factory=dict, hash=False)  # columns of other versions
     file: str = ""  # where the row stands
     place: int = 0  # which folder it came from: lower ones are looked at first
