@@ -70,12 +70,16 @@ def decided(model, **wishes):
     return layout
 
 
-def test_cuda_takes_nchw_where_that_is_worth_the_conversions(models):
-    large = Net("NHWC", shape=(16, 3, 224, 224)).model(segmenter)
-    layout = decided(large, algorithm="winograd-f2", limits=Limits(math="fma"))
-    assert (layout.chosen, layout.given) == ("NCHW", "NHWC")
+def test_cuda_changes_the_layout_where_that_is_clearly_faster():
+    """Tensor cores are worth the conversions; a few per cent of an estimate are not."""
+    shape, fma = (16, 3, 224, 224), Limits(math="fma")
+    layout = decided(load_model("resnet18", batch=32))
+    assert (layout.chosen, layout.given) == ("NHWC", "NCHW")
+    assert "1 transpose " in layout.reason
+    large = Net("NHWC", shape=shape).model(segmenter)
+    layout = decided(large, algorithm="winograd-f2", limits=fma)
+    assert (layout.chosen, layout.given) == ("NHWC", "NHWC")
     assert "2 transposes" in layout.reason
-    assert decided(models[segmenter, "NHWC"], algorithm="winograd-f2").chosen == "NHWC"
 
 
 def test_conversions_are_kernels_at_the_ends(models):
