@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from tiny_network import CONDITIONS
 
 from tvm_winograd.bench import providers
 from tvm_winograd.bench.conv import session
@@ -17,26 +18,12 @@ from tvm_winograd.cli import main
 from tvm_winograd.errors import DeviceError, InputError, UnsupportedError
 from tvm_winograd.gpu import gpu_for
 from tvm_winograd.measure.attempt import WrongResult
-from tvm_winograd.measure.conditions import Conditions
 from tvm_winograd.measure.cuda_timing import Timing
 from tvm_winograd.measure.problem import Problem
 from tvm_winograd.shapes import ConvSpec, Epilogue
 from tvm_winograd.truth.reference import from_nchw
 
 SPEC = ConvSpec(n=2, c=4, h=6, w=5, k=3)
-CONDITIONS = Conditions(
-    gpu="NVIDIA H200",
-    arch="sm_90",
-    driver="580",
-    tvm="0.27",
-    version="0.1",
-    commit="abc",
-    date="2026-11-30",
-    cuda="13.0",
-    cudnn="9.19.0",
-    torch="2.11",
-    method="m",
-)
 
 
 class FakeTimer:

@@ -56,6 +56,8 @@ def test_keywords_reach_the_records_inside():
 def test_a_record_is_plain(tmp_path):
     record = Options(logs=tmp_path / "tables", batch=(1, 4), configs={"conv1": object}).record()
     assert record["logs"] == "tables" and record["batch"] == [1, 4]
+    given = Options(logs=str(tmp_path / "tables"), weights="/some/where/w.npz").record()
+    assert (given["logs"], given["weights"]) == ("tables", "w.npz")
     assert record["math"] == "float32" and set(record) == {f.name for f in Options.options()}
 
 

@@ -105,7 +105,12 @@ class Asked:
 
     def record(self) -> dict[str, Any]:
         """All fields as JSON-able values, for a manifest; folders by their names alone."""
-        return {known.name: _plain(self.value(known.name)) for known in self.options()}
+        found = {}
+        for known in self.options():
+            value = self.value(known.name)
+            is_path = known.metadata["form"] == "path" and value is not None
+            found[known.name] = _plain(Path(value) if is_path else value)
+        return found
 
 
 def _plain(value: Any) -> Any:
@@ -203,7 +208,7 @@ class Wishes(Asked):
     )  # fmt: skip
     logs: str | Path | None = option(
         None, "a folder of tuning tables, looked at before the shipped ones",
-        flag="--logs", metavar="DIR", write=lambda folder: Path(folder).name,
+        flag="--logs", form="path", metavar="DIR", write=lambda folder: Path(folder).name,
     )  # fmt: skip
     configs: Mapping[str, Any] = option(
         dict,
@@ -250,7 +255,7 @@ class Options(Wishes):
     )  # fmt: skip
     weights: str | Path | None = option(
         None, ".safetensors or .npz of a built-in (default: seeded random, calibrated)",
-        flag="--weights", metavar="FILE",
+        flag="--weights", form="path", metavar="FILE",
     )  # fmt: skip
     seed: int = option(0, "of random weights")
     input_shapes: Mapping[str, Any] = option(

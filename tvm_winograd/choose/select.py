@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm_winograd.schedules import KERNELS
-from tvm_winograd.schedules.base.kernel import Kernel, config_dict, mistyped
+from tvm_winograd.schedules.base.kernel import Kernel, config_dict
 
 from .. import precision
 from ..errors import UnsupportedError
@@ -162,7 +162,7 @@ def _explicit(
 ) -> Choice:
     for kernel in kernels:
         if isinstance(config, kernel.config):
-            if reason := mistyped(config) or kernel.illegal(config, spec, hardware):
+            if reason := kernel.illegal(config, spec, hardware):
                 raise UnsupportedError(f"{kernel.name} with {config}: {reason}")
             if not allows(limits, kernel, config, spec):
                 raise UnsupportedError(

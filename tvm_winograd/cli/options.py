@@ -72,6 +72,7 @@ def read_lines(path: str) -> list[str]:
 # form of a field -> its value of the text on the command line
 FORMS: dict[str, Callable[[str], Any]] = {
     "text": str,
+    "path": str,
     "float": float,
     "int": int,
     "bytes": parse_bytes,
