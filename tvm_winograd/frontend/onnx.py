@@ -71,9 +71,10 @@ def _run(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     Raises:
         UnsupportedError: neither can.
     """
-    outputs = _by_onnxruntime(proto, inputs)
-    if outputs is not None:
-        return outputs
+    try:
+        return _by_onnxruntime(proto, inputs)
+    except UnsupportedError as error:
+        first = error
     from onnx.reference import ReferenceEvaluator
 
     from .onnx_reference import corrections
@@ -83,18 +84,25 @@ def _run(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         outputs = ReferenceEvaluator(proto, new_ops=new_ops).run(None, inputs)
     except Exception as error:  # an operator of its may raise anything
         raise UnsupportedError(
-            f"onnx.reference cannot run it ({type(error).__name__}: {error}); "
-            "pip install 'tvm-winograd[verify]' for onnxruntime"
+            f"onnx.reference cannot run it ({type(error).__name__}: {error}); {first}"
         ) from error
     return [np.asarray(value) for value in outputs]
 
 
-def _by_onnxruntime(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray] | None:
-    """The outputs as the file says them, no node rewritten; None if it cannot."""
+def _by_onnxruntime(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs as the file says them, no node rewritten.
+
+    Raises:
+        UnsupportedError: it is not installed, or does not take the graph.
+    """
     try:
         import onnxruntime
-    except ImportError:
-        return None
+        from onnxruntime.capi import onnxruntime_pybind11_state as state
+    except ImportError as error:
+        raise UnsupportedError("pip install 'tvm-winograd[verify]' for onnxruntime") from error
+    # its errors have no base of their own
+    own = [e for e in vars(state).values() if isinstance(e, type) and issubclass(e, Exception)]
+    refused: tuple[type[Exception], ...] = (RuntimeError, ValueError, *own)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -102,8 +110,8 @@ def _by_onnxruntime(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarra
         model, providers = proto.SerializeToString(), ["CPUExecutionProvider"]
         session = onnxruntime.InferenceSession(model, options, providers=providers)
         return [np.asarray(value) for value in session.run(None, inputs)]
-    except Exception:  # its errors have no base of their own; onnx's evaluator is asked next
-        return None
+    except refused as error:
+        raise UnsupportedError(f"onnxruntime does not take it: {str(error)[:200]}") from error
 
 
 def _read(path: Path) -> Any:
