@@ -9,7 +9,9 @@ from tvm_winograd import ConvSpec, Epilogue, TvmWinogradError
 from tvm_winograd.choose.options import Limits
 from tvm_winograd.choose.select import allows, choose, forbidden
 from tvm_winograd.gpu import GPUS, PORTABLE, Cpu, gpu_for, parse_archs
+from tvm_winograd.schedules import KERNELS
 from tvm_winograd.schedules.base.kernel import config_dict
+from tvm_winograd.schedules.im2win import search as im2win_search
 from tvm_winograd.schedules.winograd_fused import kernel as winograd_fused
 from tvm_winograd.schedules.winograd_staged import kernel as winograd_f4
 from tvm_winograd.tables import lookup as logs
@@ -62,6 +64,31 @@ def test_the_fastest_by_estimate():
         assert choice.algorithm == "winograd-f4"
         times = [float(x) for x in re.findall(r"estimated ([\d.]+) us", choice.reason)]
         assert len(times) >= 4 and times[0] == min(times)
+
+
+@pytest.mark.parametrize("kernel", [k for k in KERNELS if k.least], ids=lambda k: k.name)
+@pytest.mark.parametrize("gpu", [gpu_for("sm_80"), H200, PORTABLE], ids=lambda g: g.arch)
+def test_no_estimate_is_below_the_least(kernel, gpu):
+    """Else a kernel would be passed by that may be fastest."""
+    layers = [
+        RESNET,
+        STRIDED,
+        ConvSpec(32, 256, 14, 14, 512, r=1, s=1, padding=0),
+        ConvSpec(3, 3, 33, 40, 24, r=7, s=7, padding=3, stride=2),
+        ConvSpec(128, 512, 7, 7, 512),
+    ]
+    for spec in layers:
+        if kernel.supports(spec, Epilogue(), gpu) is None:
+            times = [kernel.seconds(c, spec, gpu) for c in kernel.configs(spec, gpu)]
+            assert kernel.least(spec, gpu) <= min(times), spec
+
+
+def test_what_cannot_win_is_not_searched(monkeypatch):
+    spec = ConvSpec(32, 128, 28, 28, 128)
+    monkeypatch.setattr(im2win_search, "_ranked", None)
+    choice = choose(spec, Epilogue(), H200)
+    assert choice.algorithm == "winograd-f4"
+    assert re.search(r"im2win-cuda: estimated [\d.]+ us or more", choice.reason)
 
 
 def test_limits_on_the_error():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="DataclassInstance")  # a kernel's frozen config
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)  # there is one of each: equal is the same
 class Kernel(Generic[C]):
     """One kernel family. `Any`: a Gpu or a Cpu, as the family's `target` says, or a TVM object."""
 
@@ -63,6 +63,8 @@ class Kernel(Generic[C]):
     not_worth: Callable[[ConvSpec, Any], str | None] = lambda spec, hardware: None
     # the estimated time of a config in seconds; None: no estimate
     seconds: Callable[[C, ConvSpec, Any], float] | None = None
+    # less than any config's estimate; a kernel that cannot win by it is passed by unsearched
+    least: Callable[[ConvSpec, Any], float] | None = None
     # bytes of device memory that a call needs beside its arguments
     workspace: Callable[[C, ConvSpec], int] = lambda config, spec: 0
     # False if two runs may differ in their last bits

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm_winograd.gpu import Gpu
+from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te.common import ceil_div
 
 SCHEDULERS = 4  # of an SM
@@ -61,6 +62,11 @@ def clocks(product: Product, gpu: Gpu) -> float:
     warps = ceil_div(each * ceil_div(p.threads, gpu.warp), SCHEDULERS)
     busy = max(warps * issue, each * p.step_bytes / L2_BYTES)
     return p.steps * max(busy, latency) * (1 + _EXPOSED / resident) + rounds * _FILL
+
+
+def least_seconds(spec: ConvSpec, gpu: Gpu) -> float:
+    """Time of a direct convolution's products, if every scheduler issued nothing else."""
+    return spec.flops / 2 / gpu.warp / SCHEDULERS / gpu.sms / gpu.hertz
 
 
 def occupancy(product: Product, gpu: Gpu) -> tuple[int, int]:

@@ -80,6 +80,17 @@ def seconds(config: Product, spec: ConvSpec, gpu: Gpu) -> float:
     return time
 
 
+def least(spec: ConvSpec, gpu: Gpu) -> float:
+    """Less than `seconds` of any config."""
+    memory = product_time.stream_seconds(spec.bytes, gpu)
+    return max(memory, product_time.least_seconds(spec, gpu))
+
+
+def least_of_im2col(spec: ConvSpec, gpu: Gpu) -> float:
+    """The same, the im2col kernel included."""
+    return least(spec, gpu) + product_time.stream_seconds(spec.bytes // 2, gpu, WAITS.im2col)
+
+
 def _loop(config: Product, spec: ConvSpec) -> product_time.Product:
     """The product kernel's main loop."""
     z = gemm.sizes(spec, config.tiling)

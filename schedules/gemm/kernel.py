@@ -26,7 +26,7 @@ from ..base.mainloop_fma import BlockTile
 from ..base.stages import stage
 from . import operands
 from .config import Im2col, Implicit, Product
-from .cost import seconds, workspace
+from .cost import least, least_of_im2col, seconds, workspace
 from .legal import copies_nothing_new, illegal, needs, supports
 from .search import configs, default, im2col_configs, im2col_trial, not_worth_im2col, portable
 from .split import sum_parts
@@ -101,6 +101,7 @@ KERNEL = _kernel(
     name="implicit-gemm",
     algorithm="gemm",
     own_supports=supports,
+    least=least,
     trial=lambda spec, gpu: [portable(spec)],
     configs=configs,
 )
@@ -116,6 +117,7 @@ IM2COL = _kernel(
     name="im2col-gemm",
     algorithm="im2col",
     own_supports=supports_im2col,
+    least=least_of_im2col,
     trial=im2col_trial,
     configs=im2col_configs,
     not_worth=not_worth_im2col,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import lru_cache
 
@@ -129,9 +130,10 @@ def im2col_configs(spec: ConvSpec, gpu: Gpu) -> list[Im2col]:
     return []
 
 
-def im2col_trial(spec: ConvSpec, gpu: Gpu) -> list[Im2col]:
-    """The configs, and the least demanding one, so that there is a reason if none is legal."""
-    return [*im2col_configs(spec, gpu), _with_workspace(portable(spec))]
+def im2col_trial(spec: ConvSpec, gpu: Gpu) -> Iterator[Im2col]:
+    """The least demanding config, and where it is illegal those that are not."""
+    yield _with_workspace(portable(spec))
+    yield from im2col_configs(spec, gpu)
 
 
 def _with_workspace(config: Implicit) -> Im2col:

@@ -63,6 +63,12 @@ def seconds(config: Im2win, spec: ConvSpec, gpu: Gpu) -> float:
     return time + (stream(2 * sums + outputs, gpu) if config.parts > 1 else 0)
 
 
+def least(spec: ConvSpec, gpu: Gpu) -> float:
+    """Less than `seconds` of any config."""
+    inputs = product_time.stream_seconds(4 * math.prod(spec.input_shape), gpu)
+    return inputs + product_time.least_seconds(spec, gpu) + TERMS.fill_clocks / gpu.hertz
+
+
 def _convolution_clocks(config: Im2win, spec: ConvSpec, gpu: Gpu) -> float:
     """Clocks of the SM with most blocks, without its stores to device memory."""
     z = config.sizes(spec)

@@ -29,7 +29,7 @@ from ..base.kernel import Kernel
 from ..base.stages import stage
 from . import operands, output, transform
 from .config import Im2win
-from .cost import seconds, workspace
+from .cost import least, seconds, workspace
 from .legal import illegal, needs, supports
 from .search import configs, default, portable
 
@@ -98,5 +98,6 @@ KERNEL = Kernel(
     pass_config=blocks.ASYNC_COPY,
     not_worth=lambda spec, hardware: None if spec.layout == "NCHW" else _NOT_MEASURED,
     seconds=seconds,
+    least=least,
     workspace=workspace,
 )

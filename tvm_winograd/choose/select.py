@@ -8,7 +8,9 @@ The user's limits hold for all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import inf
 from typing import Any
 
 from tvm_winograd.schedules import KERNELS
@@ -233,34 +235,71 @@ def _default(
 
     A kernel without an estimate is taken if it comes first: it is there for such convolutions.
     """
-    reasons = refused | {k.name: why for k in kernels if (why := k.not_worth(spec, hardware))}
-    worth = [k for k in kernels if k.name not in reasons] or kernels
-    found = {}
-    for kernel in worth:
-        allowed = (c for c in kernel.configs(spec, hardware) if allows(limits, kernel, c, spec))
-        if (config := next(allowed, None)) is not None:
-            found[kernel.name] = kernel, config
-        else:
-            reasons[kernel.name] = f"every config needs more workspace than {limits.workspace}"
-    if not found:
+    looked = _looked_at(tuple(kernels), spec, hardware, limits)
+    reasons = refused | looked.reasons
+    if not looked.configs:
         why = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise UnsupportedError(f"nothing that is allowed computes {spec.key()}: {why}")
-    kernel, config = next(iter(found.values()))
-    times = {k.name: k.seconds(c, spec, hardware) for k, c in found.values() if k.seconds}
-    if kernel.name in times:
-        kernel, config = found[min(times, key=lambda name: times[name])]
+    kernel = next(k for k in kernels if k in looked.configs or k in looked.passed)
+    if kernel in looked.times or kernel in looked.passed:
+        kernel = min(looked.times, key=lambda k: (looked.times[k], kernels.index(k)))
     source = "default" if kernel.schedule else "fallback"
-    return Choice(kernel, config, source, _why(kernel, hardware, times, reasons))
+    reason = _why(kernel, hardware, looked, reasons)
+    return Choice(kernel, looked.configs[kernel], source, reason)
 
 
-def _why(
-    kernel: Kernel, hardware: Hardware, times: dict[str, float], reasons: dict[str, str]
-) -> str:
+@dataclass
+class _Looked:
+    """What was found of the kernels of one convolution."""
+
+    configs: dict[Kernel, Any] = field(default_factory=dict)  # the first that is allowed
+    times: dict[Kernel, float] = field(default_factory=dict)  # of it, seconds by estimate
+    passed: dict[Kernel, float] = field(default_factory=dict)  # takes this at least: too slow
+    reasons: dict[str, str] = field(default_factory=dict)  # kernel name -> why not
+
+
+@lru_cache(maxsize=4096)  # networks repeat their convolutions, in each layout that is considered
+def _looked_at(
+    kernels: tuple[Kernel, ...], spec: ConvSpec, hardware: Hardware, limits: Limits
+) -> _Looked:
+    """Searches kernels, the ones that may be fastest first, where they may still win."""
+    looked = _Looked()
+    least = {k: k.least(spec, hardware) if k.least else 0.0 for k in kernels}
+    for kernel in sorted(kernels, key=lambda k: least[k]):
+        if least[kernel] > min(looked.times.values(), default=inf):
+            looked.passed[kernel] = least[kernel]
+        elif why := kernel.not_worth(spec, hardware):
+            looked.reasons[kernel.name] = why
+        else:
+            _search(looked, kernel, spec, hardware, limits)
+    if not looked.configs:  # worth it or not
+        for kernel in kernels:
+            _search(looked, kernel, spec, hardware, limits)
+    return looked
+
+
+def _search(
+    looked: _Looked, kernel: Kernel, spec: ConvSpec, hardware: Hardware, limits: Limits
+) -> None:
+    """Adds a kernel's first config that is allowed, and its estimate."""
+    allowed = (c for c in kernel.configs(spec, hardware) if allows(limits, kernel, c, spec))
+    if (config := next(allowed, None)) is None:
+        looked.reasons[kernel.name] = f"every config needs more workspace than {limits.workspace}"
+        return
+    looked.reasons.pop(kernel.name, None)
+    looked.configs[kernel] = config
+    if kernel.seconds:
+        looked.times[kernel] = kernel.seconds(config, spec, hardware)
+
+
+def _why(kernel: Kernel, hardware: Hardware, looked: _Looked, reasons: dict[str, str]) -> str:
     if kernel.schedule is None:
         parts = ["scheduled by TVM's dlight"]
     else:
         parts = [f"default config for {hardware.arch}"]
-    if kernel.name in times:
-        parts[0] += f", estimated {times.pop(kernel.name) * 1e6:.1f} us"
-    parts += [f"{name}: estimated {t * 1e6:.1f} us" for name, t in times.items()]
+    times = {k: f"estimated {t * 1e6:.1f} us" for k, t in looked.times.items()}
+    if kernel in times:
+        parts[0] += f", {times.pop(kernel)}"
+    times |= {k: f"estimated {t * 1e6:.1f} us or more" for k, t in looked.passed.items()}
+    parts += [f"{other.name}: {text}" for other, text in times.items()]
     return "; ".join(parts + [f"{name}: {why}" for name, why in reasons.items()])

@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ..errors import TvmWinogradError
+from ..ir import without_torch
 from . import interrupt
 
 COMMANDS = {
@@ -30,6 +31,8 @@ COMMANDS = {
     "env": "show versions, compilers, devices and environment variables",
 }
 
+_WITHOUT_TORCH = ("compile", "run", "show")  # the others may hand its tensors to TVM
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code."""
@@ -42,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(stop.code or 0)
     if argv is None:  # the process is ours
         interrupt.watch(args.command)
+        if args.command in _WITHOUT_TORCH:
+            without_torch.install()
     code = _run(args)
     if argv is None and code == interrupt.CODE:
         interrupt.leave()  # threads of compilers would be waited for

@@ -229,7 +229,8 @@ def _run_nvrtc(source: str, arch: str, ptx: bool) -> tuple[bytes, str]:
     nvrtc = _nvrtc()
     text = _PREAMBLE + source.replace("#include <cuda.h>\n", "")
     (program,) = _call(nvrtc, nvrtc.nvrtcCreateProgram, text.encode(), b"kernels.cu", 0, None, None)
-    options = [*_options(arch), "-default-device", "--device-int128"]
+    # kernels are optimised side by side, on all cores; the machine code is the same
+    options = [*_options(arch), "-default-device", "--device-int128", "--split-compile=0"]
     # vector_types.h guards its deprecation notes with macros that NVRTC does not define
     options += [
         f"-D__NV_SILENCE_{side}DEPRECATION_{end}="
