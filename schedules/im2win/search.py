@@ -128,8 +128,9 @@ def _tiles(spec: ConvSpec, base: Im2win) -> Iterator[Im2win]:
             continue
         for th, tw in runs:
             for rows, across in _grids(spec, bk // tk, tw):
-                block = replace(base, bk=bk, tk=tk, bh=rows * th, th=th, bw=across * tw, tw=tw)
-                tile = replace(block, lanes=_lanes((bk // tk, rows, across))[0], bc=1)
+                sides = {"bh": rows * th, "th": th, "bw": across * tw, "tw": tw, "bc": 1}
+                lanes = _lanes((bk // tk, rows, across))[0]
+                tile = replace(base, bk=bk, tk=tk, lanes=lanes, **sides)
                 tile = replace(tile, bs=_columns(spec, tile))
                 yield replace(tile, bc=_channels(spec, tile, _STEP_PRODUCTS))
         # Windows that share no word: lanes along columns, a thread's pixels in a column.
@@ -178,8 +179,8 @@ def _lanes(grid: tuple[int, int, int]) -> list[str]:
 
 def _filling(tile: Im2win, spec: ConvSpec, gpu: Gpu) -> Iterator[Im2win]:
     """`tile` with the ways to sum and to store that `spec` needs on `gpu`."""
-    for enough in _ENOUGH:
-        parts = 1 if tile.flat else _parts(tile, spec, gpu, enough)
+    ways = [1] if tile.flat else [_parts(tile, spec, gpu, enough) for enough in _ENOUGH]
+    for parts in dict.fromkeys(ways):
         # sums of parts in vectors: 10 % off at (256 -> 256, 14²)
         vectors = parts > 1 and tile.tw % 4 == 0
         yield replace(tile, parts=parts, store="direct" if vectors else _store(tile, spec))
@@ -196,10 +197,10 @@ def _tile(spec: ConvSpec, base: Im2win) -> Im2win:
 
 def _columns(spec: ConvSpec, config: Im2win) -> int:
     """Filter columns of a step: as many as fit, few of them padding; 0 is all."""
-    columns = range(1, spec.s + 1)
-    fits = [bs for bs in columns if replace(config, bs=bs).step_words(spec) <= _STEP_WORDS]
-    bs = min(fits or [1], key=lambda bs: ceil_div(spec.s, bs) * (bs + 1))
-    return bs % spec.s
+    if config.step_words(spec) <= _STEP_WORDS:  # bs is 0
+        return 0
+    fits = [bs for bs in range(1, spec.s) if replace(config, bs=bs).step_words(spec) <= _STEP_WORDS]
+    return min(fits or [1], key=lambda bs: ceil_div(spec.s, bs) * (bs + 1)) % spec.s
 
 
 def _channels(spec: ConvSpec, config: Im2win, products: int) -> int:
