@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from .passes.pipeline import Dump, Lowered, lower
 
 Progress = Callable[[str], None]
 DEFAULTS = Options()
+_SAY_SECONDS = 10  # between two lines of progress
 
 
 def compile(
@@ -136,15 +137,29 @@ class _Work:
     def modules(self, jobs: list[_Job]) -> list[BuiltModule]:
         """Every job's module. Neither NVRTC nor LLVM holds Python's lock; an error ends them."""
         pool = ThreadPoolExecutor(os.cpu_count())
-        begun: list[Future[BuiltModule]] = []
+        begun: dict[Future[BuiltModule], str] = {}
         try:
             for job in jobs:
-                begun.append(pool.submit(self.build, job, self.lowered(job)))
+                module = pool.submit(self.build, job, self.lowered(job))
+                begun[module] = job.name(self.batches)
                 for module in filter(Future.done, begun):
                     module.result()  # an error ends it before the next is lowered
+            self._wait(begun)
             return [module.result() for module in begun]
         finally:  # nobody waits for what an interrupted one is doing
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _wait(self, begun: Mapping[Future[BuiltModule], str]) -> None:
+        """Until all are done or one fails; says now and then what is still compiled."""
+        left = set(begun)
+        while left:
+            done, left = wait(left, _SAY_SECONDS, FIRST_EXCEPTION)
+            if any(module.exception() for module in done):
+                return
+            if left:
+                names = [name for module, name in begun.items() if module in left]
+                count = len(begun) - len(left)
+                self.progress(f"{count} of {len(begun)} modules done; compiling {', '.join(names)}")
 
     def lowered(self, job: _Job) -> Lowered:
         """The network scheduled for a job's hardware: here, as TVM's BlockBuilder has no locks."""

@@ -128,9 +128,8 @@ def _tiles(spec: ConvSpec, base: Im2win) -> Iterator[Im2win]:
             continue
         for th, tw in runs:
             for rows, across in _grids(spec, bk // tk, tw):
-                sides = {"bh": rows * th, "th": th, "bw": across * tw, "tw": tw, "bc": 1}
-                lanes = _lanes((bk // tk, rows, across))[0]
-                tile = replace(base, bk=bk, tk=tk, lanes=lanes, **sides)
+                bh, bw, lanes = rows * th, across * tw, _lanes((bk // tk, rows, across))[0]
+                tile = replace(base, bk=bk, tk=tk, bh=bh, th=th, bw=bw, tw=tw, lanes=lanes, bc=1)
                 tile = replace(tile, bs=_columns(spec, tile))
                 yield replace(tile, bc=_channels(spec, tile, _STEP_PRODUCTS))
         # Windows that share no word: lanes along columns, a thread's pixels in a column.
