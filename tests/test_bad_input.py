@@ -134,7 +134,6 @@ def test_batches_that_are_no_number_of_images(batch):
 
 
 def test_architectures():
-    assert parse_archs(None) == ["sm_90"]
     for wrong in ("", ",", "sm_1"):
         with pytest.raises(UnsupportedError):
             parse_archs(wrong)

@@ -47,6 +47,14 @@ def test_code_that_does_not_fit_is_not_chosen():
         choose_modules(MODULES[:1], 70, 101_376)
 
 
+def test_boards_and_other_gpus_do_not_share_code():
+    older, own = module("sm_86"), module("sm_87")
+    assert choose_modules([older, own], 87, 10**6) == [own]
+    assert choose_modules([older, own], 89, 10**6) == [older]
+    with pytest.raises(ArtifactError, match="--arch sm_87"):
+        choose_modules([older], 87, 10**6)
+
+
 def test_all_buckets_of_an_architecture_must_fit():
     buckets = [{**module("sm_90", shared=s), "batch": b} for b, s in ((1, 0), (8, 200_000))]
     ptx = [{**MODULES[-1], "batch": b} for b in (1, 8)]

@@ -203,7 +203,6 @@ def test_every_default_is_legal(gpu):
 
 def test_architectures():
     assert parse_archs("sm_90, sm_86,sm_90") == ["sm_90", "sm_86"]
-    assert parse_archs(None) == ["sm_90"]
     for bad in ("sm_35", "90", ","):
         with pytest.raises(TvmWinogradError, match="sm_75"):
             parse_archs(bad)

@@ -24,7 +24,7 @@ from .codegen.artifact import (
 )
 from .codegen.param_store import SharedArrays
 from .codegen.plan import Plan, plan_network
-from .conv import hardware_for
+from .conv import arch_here, hardware_for
 from .deploy.batches import Batches, make_batches
 from .deploy.cpu import needed
 from .errors import InputError, ModelError, UnsupportedError, as_build_error
@@ -60,7 +60,7 @@ def compile(
         TypeError: a keyword that is no option.
     """
     options = options.but(**asked)
-    hardware = _hardware(options)
+    hardware = _hardware(options, progress)
     batches = make_batches(options.batch, options.buckets)
     _check_toolchain(options)
     check_space()
@@ -261,7 +261,7 @@ def _check_names(wishes: Wishes, lowered: Lowered) -> None:
         )
 
 
-def _hardware(options: Options) -> list[Hardware]:
+def _hardware(options: Options, progress: Progress) -> list[Hardware]:
     arch, cpu = options.arch, options.cpu
     if cpu is not None:
         if options.target != "llvm":
@@ -270,7 +270,10 @@ def _hardware(options: Options) -> list[Hardware]:
             raise UnsupportedError(f"cpu={cpu!r}: name at least one")
         return list(map(cpu_for, dict.fromkeys(names)))
     if options.target == "cuda":
-        return [gpu_for(a) for a in parse_archs(None if arch is None else ",".join(_listed(arch)))]
+        if arch is None:
+            arch, why = arch_here()
+            progress(f"for {arch} ({why})")
+        return [gpu_for(a) for a in parse_archs(",".join(_listed(arch)))]
     if arch is not None:
         raise UnsupportedError(f"arch={arch!r} goes with target cuda ({', '.join(GPUS)}) only")
     return [hardware_for(options.target, None)]

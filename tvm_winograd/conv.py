@@ -11,11 +11,21 @@ import tvm
 from .choose.select import Choice, Limits, choose
 from .codegen import build as builder
 from .codegen.nvrtc import last_compilation
+from .deploy import devices
 from .errors import InputError, SpecError, UnsupportedError
-from .gpu import Hardware, gpu_for, host_cpu
+from .gpu import DEFAULT_ARCH, GPUS, Hardware, gpu_for, host_cpu
 from .passes.apply_schedules import needed_of, schedule_function
 from .shapes import DTYPES, ConvSpec, Epilogue
 from .tables import lookup as logs
+
+
+def arch_here() -> tuple[str, str]:
+    """The architecture to compile for where none is asked for, and why it is that one."""
+    for gpu in devices.gpus():
+        if gpu["arch"] in GPUS:
+            return gpu["arch"], f"of the {gpu['name']} that is here"
+        return DEFAULT_ARCH, f"the {gpu['name']} here is {gpu['arch']}, which is not supported"
+    return DEFAULT_ARCH, "no GPU is here"
 
 
 def hardware_for(target: str, arch: str | None) -> Hardware:
@@ -29,7 +39,7 @@ def hardware_for(target: str, arch: str | None) -> Hardware:
             raise UnsupportedError(f"arch={arch!r} with target llvm: leave it out (host CPU)")
         return host_cpu()
     if target == "cuda":
-        return gpu_for(arch or "sm_90")
+        return gpu_for(arch or arch_here()[0])
     raise UnsupportedError(f"target={target!r}: supported are llvm, cuda")
 
 

@@ -7,6 +7,7 @@ import platform
 import sys
 from typing import Any
 
+from .deploy.devices import gpus
 from .deploy.libraries import package_version
 
 # name -> meaning; all of them, read nowhere else under another name
@@ -33,7 +34,7 @@ def collect() -> dict[str, Any]:
         "host_compiler": _host_compiler(),
         "cuda_compiler": _cuda_compiler(),
         "cpu": _cpu(),
-        "gpus": _gpus(),
+        "gpus": gpus(),
         "architectures": _architectures(),
         "variables": {name: os.environ.get(name) for name in VARIABLES},
     }
@@ -64,29 +65,6 @@ def _cpu() -> dict[str, Any]:
 
     cpu = host_cpu()
     return {"name": cpu.cpu, "vector_bits": cpu.vector_bits, "cores": cpu.cores}
-
-
-def _gpus() -> list[dict[str, Any]]:
-    """Asked of the driver itself; empty without one."""
-    import ctypes
-
-    from .deploy.libraries import load_driver
-
-    driver = load_driver()
-    count = ctypes.c_int()
-    if driver is None or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
-        return []
-    found = []
-    for index in range(count.value):
-        name = ctypes.create_string_buffer(256)
-        driver.cuDeviceGetName(name, 256, index)
-        parts = []
-        for attribute in (75, 76):  # compute capability, major and minor
-            value = ctypes.c_int()
-            driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, index)
-            parts.append(str(value.value))
-        found.append({"name": name.value.decode(), "arch": "sm_" + "".join(parts)})
-    return found
 
 
 def _architectures() -> list[str]:

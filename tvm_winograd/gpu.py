@@ -75,6 +75,7 @@ class Cpu:
 Hardware = Gpu | Cpu
 
 _KIB = 1024
+DEFAULT_ARCH = "sm_90"  # where there is no GPU, or one that we do not know
 GPUS = {
     g.arch: g
     for g in (
@@ -82,10 +83,14 @@ GPUS = {
         Gpu("sm_75", 64 * _KIB, 64 * _KIB, 40, 4 << 20, 320, 8.1),  # T4
         Gpu("sm_80", 163 * _KIB, 164 * _KIB, 108, 40 << 20, 1555, 19.5),  # A100
         Gpu("sm_86", 99 * _KIB, 100 * _KIB, 82, 6 << 20, 936, 35.6),  # RTX 3090
+        Gpu("sm_87", 163 * _KIB, 164 * _KIB, 16, 4 << 20, 205, 5.3),  # Jetson AGX Orin
         Gpu("sm_89", 99 * _KIB, 100 * _KIB, 128, 72 << 20, 1008, 82.6),  # RTX 4090
         Gpu("sm_90", 227 * _KIB, 228 * _KIB, 132, 60 << 20, 4800, 66.9),  # H200
         Gpu("sm_100", 227 * _KIB, 228 * _KIB, 148, 126 << 20, 8000, 75.0),  # B200
+        Gpu("sm_103", 227 * _KIB, 228 * _KIB, 148, 126 << 20, 8000, 75.0),  # B300
+        Gpu("sm_110", 227 * _KIB, 228 * _KIB, 20, 32 << 20, 273, 8.1),  # Jetson AGX Thor
         Gpu("sm_120", 99 * _KIB, 100 * _KIB, 170, 96 << 20, 1792, 104.8),  # RTX 5090
+        Gpu("sm_121", 99 * _KIB, 100 * _KIB, 48, 24 << 20, 273, 31.0),  # DGX Spark
     )
 }
 
@@ -104,10 +109,9 @@ def gpu_for(arch: str) -> Gpu:
     return GPUS[arch]
 
 
-def parse_archs(text: str | None) -> list[str]:
-    """Comma-separated architectures, checked, order kept, duplicates dropped; sm_90 if None."""
-    given = "sm_90" if text is None else str(text)
-    names = [a.strip() for a in given.split(",") if a.strip()]
+def parse_archs(text: str) -> list[str]:
+    """Comma-separated architectures, checked, order kept, duplicates dropped."""
+    names = [a.strip() for a in str(text).split(",") if a.strip()]
     if not names:
         raise UnsupportedError(f"arch={text!r}: name at least one of {', '.join(GPUS)}")
     return [gpu_for(a).arch for a in dict.fromkeys(names)]

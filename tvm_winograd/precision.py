@@ -43,6 +43,7 @@ def _tensor_core(instruction: str) -> dict[str, Math]:
 
 _MMA, _WGMMA, _TCGEN05 = map(_tensor_core, ("mma", "wgmma", "tcgen05"))
 _AMPERE = (FMA, INT8, *_MMA.values())
+_BLACKWELL = (FMA, INT8, *_TCGEN05.values())
 
 # Architecture -> what its instructions offer; that a kernel exists is said by `Kernel.math`.
 ARCHITECTURES: dict[str, tuple[Math, ...]] = {
@@ -50,10 +51,14 @@ ARCHITECTURES: dict[str, tuple[Math, ...]] = {
     "sm_75": (FMA, INT8, _MMA["fp16x3"], _MMA["fp16"]),  # neither TF32 nor bfloat16
     "sm_80": _AMPERE,
     "sm_86": _AMPERE,
+    "sm_87": _AMPERE,
     "sm_89": _AMPERE,
     "sm_90": (FMA, INT8, *_WGMMA.values()),
-    "sm_100": (FMA, INT8, *_TCGEN05.values()),
+    "sm_100": _BLACKWELL,
+    "sm_103": _BLACKWELL,
+    "sm_110": _BLACKWELL,
     "sm_120": _AMPERE,
+    "sm_121": _AMPERE,
 }
 NAMES = tuple(dict.fromkeys(math.name for row in ARCHITECTURES.values() for math in row))
 

@@ -237,8 +237,9 @@ class Options(Wishes):
         "llvm", "llvm (this CPU) or cuda (no GPU needed)", flag="--target", choices=TARGETS
     )
     arch: str | Sequence[str] | None = option(
-        None, "of cuda: e.g. sm_90 or sm_90,sm_86; sm_90 if not given", flag="--arch"
-    )
+        None, "of cuda: e.g. sm_90 or sm_90,sm_86 (default: of the GPU here, else sm_90)",
+        flag="--arch",
+    )  # fmt: skip
     cpu: str | Sequence[str] | None = option(
         None,
         "of llvm: native (this machine's, the default), x86-64-v2, -v3, -v4, a name of LLVM's, or "

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from .. import __version__
 from ..errors import TvmWinogradError
 from ..ir import without_torch
 from . import interrupt
@@ -24,6 +25,7 @@ COMMANDS = {
     "run": "run an artifact on an image or .npy file",
     "verify": "check an artifact or model against float64",
     "show": "show choices, schedules, IR, CUDA and resources of a model's convolutions",
+    "kernels": "list the kernels and what each can compute; which can compute a convolution",
     "tune": "measure configs of a model's convolutions and write the best into tables",
     "logs": "list, show, merge, prune and check tables of tuning results",
     "bench": "measure convolutions and networks beside cuDNN, torch and stock TVM",
@@ -31,7 +33,7 @@ COMMANDS = {
     "env": "show versions, compilers, devices and environment variables",
 }
 
-_WITHOUT_TORCH = ("compile", "run", "show")  # the others may hand its tensors to TVM
+_WITHOUT_TORCH = ("compile", "kernels", "run", "show")  # the others may hand its tensors to TVM
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tvm-winograd", description="Winograd convolution for CNNs, compiled by Apache TVM."
     )
+    parser.add_argument("--version", action="version", version=f"tvm-winograd {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=text)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..deploy.arguments import numpy_dtype
 from ..deploy.batches import Batches
 from ..errors import InputError
 
@@ -17,20 +18,27 @@ def read_input(
     shape: tuple[int, ...],
     preprocess: Mapping[str, Any] | None,
     batches: Batches | None = None,
+    *,
+    dtype: str = "float32",
+    say: Callable[[str], None] = lambda text: None,
 ) -> np.ndarray:
-    """The file as a float32 array of `shape` (n, c, h, w); one image fills the whole batch.
+    """The file as an array of `shape`, (n, c, h, w) of an image; one image fills the whole batch.
 
     Args:
-        path: .npy (shape or shape[1:], used as it is) or an image that Pillow reads.
+        path: .npy (shape or shape[1:]) or an image that Pillow reads.
         preprocess: {"resize", "crop", "mean", "std"}; an image needs it.
         batches: where the batch varies, what n may be; one image is the smallest batch then.
+        dtype: of the model's input.  say: told if a file's is another.
     Raises:
         InputError: a file that is missing, unreadable or of another shape.
     """
     path = Path(path)
     if not path.is_file():
         raise InputError(f"input file {path} does not exist")
-    array = _read_npy(path) if path.suffix == ".npy" else _read_image(path, shape, preprocess)
+    if path.suffix == ".npy":
+        array = _cast(_read_npy(path), dtype, path.name, say)
+    else:
+        array = _read_image(path, shape, preprocess)
     if batches and array.shape[1:] == shape[1:]:
         batches.bucket(array.shape[0])
         shape = array.shape
@@ -40,7 +48,21 @@ def read_input(
         array = np.broadcast_to(array, shape)
     if array.shape != shape:
         raise InputError(f"{path.name} has shape {array.shape}; needed is {shape} or {shape[1:]}")
-    return np.ascontiguousarray(array, dtype="float32")
+    return np.ascontiguousarray(array, dtype=numpy_dtype(dtype))
+
+
+def _cast(array: np.ndarray, dtype: str, name: str, say: Callable[[str], None]) -> np.ndarray:
+    """The array in the model's dtype, said; numbers may be rounded, integers must stay."""
+    wanted = numpy_dtype(dtype)
+    if array.dtype == wanted:
+        return array
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} holds {array.dtype}; {dtype} is needed")
+    cast = array.astype(wanted)
+    if wanted.kind != "f" and dtype != "bfloat16" and not np.array_equal(cast, array):
+        raise InputError(f"{name} holds {array.dtype} that {dtype}, the model's, cannot hold")
+    say(f"{name}: {array.dtype} converted to {dtype}, as the model takes it")
+    return cast
 
 
 def _read_npy(path: Path) -> np.ndarray:
@@ -51,8 +73,6 @@ def _read_npy(path: Path) -> np.ndarray:
         raise InputError(f"{path.name} is not a readable .npy array: {error}") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{path.name} is a .npz archive; save the one array with numpy.save")
-    if array.dtype != np.float32:
-        raise InputError(f"{path.name} holds {array.dtype}; float32 is needed")
     return array
 
 

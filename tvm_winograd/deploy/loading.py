@@ -124,6 +124,10 @@ def _check_gpu(cudart: ctypes.CDLL, index: int) -> None:
         )
 
 
+# Their machine code and that of other GPUs of their generation do not run on each other.
+_BOARDS = {87, 110}  # Jetson Orin, Thor
+
+
 def choose_modules(
     modules: Sequence[Mapping[str, Any]], cc: int, shared_bytes: int
 ) -> list[Mapping[str, Any]]:
@@ -146,7 +150,8 @@ def choose_modules(
         level, is_code = int(re.sub(r"\D", "", arch) or 0), kind == "cubin"
         functions = [f for module in family for f in module["functions"]]
         needed = max((int(f.get("shared_bytes", 0)) for f in functions), default=0)
-        specific = arch[-1:] in ("a", "f")  # sm_90a runs nowhere else
+        # sm_90a runs nowhere else
+        specific = arch[-1:] in ("a", "f") or not _BOARDS.isdisjoint((level, cc))
         same = level == cc if specific else level // 10 == cc // 10 and level <= cc
         if (same if is_code else level <= cc) and needed <= shared_bytes:
             fitting.append((is_code, level, family))
