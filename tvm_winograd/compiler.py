@@ -22,6 +22,7 @@ from .codegen.artifact import (
     check_space,
     write_artifact,
 )
+from .codegen.nvrtc import Progress as KernelProgress
 from .codegen.param_store import SharedArrays
 from .codegen.plan import Plan, plan_network
 from .conv import arch_here, hardware_for
@@ -133,6 +134,7 @@ class _Work:
     progress: Progress
     dump: Dump
     arrays: SharedArrays = field(default_factory=SharedArrays)
+    kernels: KernelProgress = field(default_factory=KernelProgress)
 
     def modules(self, jobs: list[_Job]) -> list[BuiltModule]:
         """Every job's module. Neither NVRTC nor LLVM holds Python's lock; an error ends them."""
@@ -157,9 +159,9 @@ class _Work:
             if any(module.exception() for module in done):
                 return
             if left:
-                names = [name for module, name in begun.items() if module in left]
-                count = len(begun) - len(left)
-                self.progress(f"{count} of {len(begun)} modules done; compiling {', '.join(names)}")
+                names = ", ".join(name for module, name in begun.items() if module in left)
+                count = f"; {self.kernels}" if self.kernels.total else ""
+                self.progress(f"compiling {names}{count}")
 
     def lowered(self, job: _Job) -> Lowered:
         """The network scheduled for a job's hardware: here, as TVM's BlockBuilder has no locks."""
@@ -196,6 +198,7 @@ class _Work:
             ptx=job.ptx,
             cache=options.cache,
             pass_config=lowered.pass_config,
+            kernels=self.kernels,
         )
         batch = job.network.batch if self.batches else None
         kind = "ptx" if job.ptx else "cubin" if isinstance(hardware, Gpu) else "llvm"

@@ -20,9 +20,9 @@ from ..deploy import libraries
 from ..errors import BuildError, as_build_error
 from ..gpu import Gpu, Hardware, make_target
 from ..ir.tvm_027 import HEXAGON_PASS, note_library
-from . import cp_async, held_loads
+from . import cp_async, held_loads, in_parts
 from .cubin import device_blobs
-from .nvrtc import Request, check_compiler, install_callback, requesting
+from .nvrtc import Progress, Request, check_compiler, install_callback, requesting
 from .plan import Plan, plan_network
 
 PIPELINES = ("relax", "tir")
@@ -92,6 +92,7 @@ def ensure_cuda_codegen(compiler: str = "nvrtc") -> None:
             f"{libraries.tvm_version()} is not the supported 0.27.0.post1"
         )
     install_callback()
+    in_parts.install()
     cp_async.install()
     held_loads.install()
 
@@ -105,6 +106,7 @@ def build(
     cache: bool = True,
     pipeline: str = "relax",
     pass_config: Mapping[str, Any] | None = None,
+    kernels: Progress | None = None,
 ) -> Any:
     """Compiles a lowered and scheduled module for `hardware`.
 
@@ -117,6 +119,7 @@ def build(
         cache: take CUDA code that an earlier run compiled, and keep what this one does.
         pipeline: "relax" lowers Relax functions to the virtual machine; "tir" refuses them.
         pass_config: for the PassContext, e.g. {"tirx.use_async_copy": True}.
+        kernels: where those compiled for CUDA are counted.
 
     Returns:
         A tvm.runtime.Executable.
@@ -141,7 +144,8 @@ def build(
     config = dict(pass_config or {})
     if isinstance(hardware, Gpu):
         arch = hardware.arch if ptx else hardware.code
-        request = requesting(arch, ptx=ptx, compiler=compiler, cache=cache)
+        how: dict[str, Any] = {"compiler": compiler, "cache": cache, "kernels": kernels}
+        request = requesting(arch, ptx=ptx, **how)
         return _compile_cuda(mod, hardware, request, compiler, config)
     return _compile(mod, hardware, config)
 

@@ -5,6 +5,8 @@ Each function names what it reaches for, and why no public way serves.
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +69,27 @@ def add_pipeline(name: str, last: Callable[[Any], Any]) -> None:
         return lower, host, finalize
 
     pipelines.register_tir_pipeline(name, factory)
+
+
+def wrap_module_builder(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Puts wrap(f) in the place of the function f that makes one module of host and device code.
+
+    f takes (host functions, target -> device functions, the host's target). Does nothing the second
+    time. A build has no public step between the lowered functions and the library.
+    """
+    module = _build_module()
+    if not hasattr(module.tir_to_runtime, "__wrapped__"):
+        module.tir_to_runtime = functools.wraps(module.tir_to_runtime)(wrap(module.tir_to_runtime))
+
+
+def code_of(functions: Any, target: Any) -> Any:
+    """The runtime module of lowered device functions."""
+    return _build_module().codegen_build(functions, target)
+
+
+def _build_module() -> Any:
+    """tvm/tirx/build.py, whose name in the package is that of a function in it."""
+    return importlib.import_module("tvm.tirx.build")
 
 
 def rewritten(node: Any, kind: type, function: Callable[[Any], Any]) -> Any:
