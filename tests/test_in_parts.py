@@ -9,16 +9,18 @@ import tvm_winograd
 from tvm_winograd.codegen import in_parts, nvrtc
 from tvm_winograd.codegen.cubin import device_blobs, resources
 from tvm_winograd.frontend.resnet import ResNetConfig
+from tvm_winograd.gpu import gpu_for
+from tvm_winograd.schedules import winograd_staged
 
 TINY = ResNetConfig("basic", (1, 1), 10, 3, 16, (16, 32), small_stem=True)
 
 
 def test_parts_hold_every_function_in_order():
     empty = tvm.tirx.PrimFunc([], tvm.tirx.Evaluate(0))
-    names = [f"f{i}" for i in (3, 1, 9, 0, 7, 5)]
+    names = [f"f{i}" for i in (3, 1, 9, 0, 7, 5, 4, 2)]
     mod = tvm.IRModule({name: empty.with_attr("global_symbol", name) for name in names})
     found = [[str(v.name_hint) for v in part.functions] for part in in_parts.parts(mod)]
-    assert [len(part) for part in found] == [4, 2]
+    assert [len(part) for part in found] == [6, 2]
     assert sorted([*found[0], *found[1]]) == sorted(names) and max(found[0]) < min(found[1])
 
 
@@ -53,10 +55,10 @@ def test_a_network_of_several_parts(compiled):
 
 def test_a_convolution_is_one_part():
     """So that its resources are those of all its kernels."""
-    spec = tvm_winograd.ConvSpec(n=32, c=256, h=14, w=14, k=256)
-    how = {"target": "cuda", "arch": "sm_80", "algorithm": "winograd-f4"}
-    conv = tvm_winograd.conv2d(spec, bias=True, **how)
-    assert conv.choice.kernel.name == "winograd-f4-staged" and len(conv.resources()) == 3
+    spec, staged = tvm_winograd.ConvSpec(n=8, c=64, h=12, w=12, k=64), winograd_staged.KERNEL
+    config = staged.configs(spec, gpu_for("sm_80"))[0]
+    conv = tvm_winograd.conv2d(spec, target="cuda", arch="sm_80", config=config, bias=True)
+    assert len(conv.resources()) == 4  # and that of packing
 
 
 def test_type_traits_stay_where_they_are_used():
