@@ -6,12 +6,15 @@ workspace, small enough to build in a second.
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tvm_winograd.codegen.artifact import Artifact, BuiltModule, Contents, write_artifact
-from tvm_winograd.codegen.build import build
+from tvm_winograd.codegen.build import build, export
+from tvm_winograd.codegen.nvrtc import compiler_version
 from tvm_winograd.gpu import Cpu, Hardware, gpu_for
 
 BATCH, WIDTH = 4, 32
@@ -84,11 +87,19 @@ def built(name: str = "cpu", *, seed: int = 0, two_outputs: bool = False) -> Bui
         name=name,
         arch=hardware.arch,
         kind="llvm" if name == "cpu" else "ptx" if ptx else "cubin",
-        executable=build(small_module(hardware, two_outputs=two_outputs), hardware, ptx=ptx),
+        library=library(small_module(hardware, two_outputs=two_outputs), hardware, ptx=ptx),
         params=params(seed),
         layers=[{"name": "layer0"}],
         functions=[{"name": "fused", "shared_bytes": 8192, "workspaces": []}],
+        compiler=None if name == "cpu" else compiler_version("nvrtc"),
     )
+
+
+def library(mod: Any, hardware: Hardware, *, ptx: bool = False) -> bytes:
+    """The bytes of the shared library of a module."""
+    with tempfile.TemporaryDirectory() as folder:
+        executable = build(mod, hardware, ptx=ptx)
+        return export(executable, Path(folder, "m.so"), ptx=ptx).read_bytes()
 
 
 def write(path: Path, *modules: BuiltModule, **options: object) -> Artifact:

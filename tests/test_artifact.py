@@ -91,7 +91,7 @@ def test_several_dtypes_and_strides_are_stored_as_they_are(tmp_path):
         "scalar": np.array(3.5, "float32"),
         "one": np.full((2, 3), 1.0, "float32"),
     }
-    module = BuiltModule("cpu", "cpu", "llvm", built().executable, values)
+    module = BuiltModule("cpu", "cpu", "llvm", built().library, values)
     artifact = write(tmp_path / "a", module)
     load_runtime()
     index = (artifact.path / "cpu" / "tensor-cache.json", len(values))
@@ -104,7 +104,7 @@ def test_several_dtypes_and_strides_are_stored_as_they_are(tmp_path):
 
 
 def test_no_params_at_all(tmp_path):
-    module = BuiltModule("cpu", "cpu", "llvm", built().executable, {})
+    module = BuiltModule("cpu", "cpu", "llvm", built().library, {})
     write(tmp_path / "a", module).check()
 
 
@@ -132,7 +132,7 @@ def test_a_failure_leaves_the_old_artifact(tmp_path, cpu_module, gpu_modules):
     artifact = write(tmp_path / "a", cpu_module)
     before = {p: sha256(p) for p in artifact.path.rglob("*.*")}
     ptx = gpu_modules[-1]
-    wrong = BuiltModule("sm_90", "sm_90", "cubin", ptx.executable, ptx.params)
+    wrong = BuiltModule("sm_90", "sm_90", "cubin", ptx.library, ptx.params)
     with pytest.raises(BuildError, match="ptx where"):
         write(artifact.path, wrong)
     with pytest.raises(ArtifactError, match="every name may occur once"):

@@ -22,7 +22,9 @@ from .codegen.artifact import (
     check_space,
     write_artifact,
 )
+from .codegen.library import library_of
 from .codegen.nvrtc import Progress as KernelProgress
+from .codegen.nvrtc import compiler_version
 from .codegen.param_store import SharedArrays
 from .codegen.plan import Plan, plan_network
 from .conv import arch_here, hardware_for
@@ -191,7 +193,7 @@ class _Work:
         graph = options.cuda_graph and isinstance(hardware, Gpu)
         with as_build_error(f"TVM could not plan {name}"):
             plan = plan_network(lowered.mod, make_target(hardware), cuda_graph=graph)
-        executable = build.build(
+        library = library_of(
             plan,
             hardware,
             compiler=options.compiler,
@@ -202,8 +204,10 @@ class _Work:
         )
         batch = job.network.batch if self.batches else None
         kind = "ptx" if job.ptx else "cubin" if isinstance(hardware, Gpu) else "llvm"
-        module = BuiltModule(name, job.arch, kind, executable, lowered.params, batch)
-        return replace(_described(module, lowered, plan), device=_cpu_needs(hardware))
+        module = BuiltModule(name, job.arch, kind, library, lowered.params, batch)
+        device = _cpu_needs(hardware)
+        compiler = None if device else compiler_version(options.compiler)
+        return replace(_described(module, lowered, plan), device=device, compiler=compiler)
 
 
 def _described(module: BuiltModule, lowered: Lowered, plan: Plan) -> BuiltModule:

@@ -51,14 +51,14 @@ MODULE, INDEX, LABELS = "module.so", "tensor-cache.json", "labels.txt"
 class BuiltModule:
     """One architecture of a model, or one of its buckets, ready to be written.
 
-    All but the executable goes into the manifest. A function may say how much shared memory it
+    All but the library goes into the manifest. A function may say how much shared memory it
     needs ("shared_bytes"): `runtime.load` then keeps it off GPUs with less; and its "workspaces".
     """
 
     name: str  # "cpu", "sm_90", "ptx", "sm_90-b8": the folder
     arch: str  # "cpu", "sm_90"; of PTX the lowest architecture it runs on
     kind: str  # "llvm", "cubin" or "ptx"
-    executable: Any  # tvm.runtime.Executable whose entry is main(inputs..., params)
+    library: bytes  # of an executable whose entry is main(inputs..., params), checked by `export`
     params: Mapping[str, np.ndarray]  # in the order of the call
     batch: int | None = None  # the bucket's, where the batch varies
     layout: Mapping[str, str] | None = None  # choose_layout.Layout; None: no convolutions
@@ -67,6 +67,7 @@ class BuiltModule:
     planned_bytes: int = 0  # of activations and workspaces
     cuda_graph: Mapping[str, int] | None = None  # plan.Graph; None: kernel by kernel
     device: Mapping[str, Any] | str | None = None
+    compiler: str | None = None  # of CUDA code: "nvrtc 13.0"
 
 
 class Artifact:
@@ -186,11 +187,12 @@ def _write_modules(folder: Path, modules: Sequence[BuiltModule]) -> dict[str, An
 def _write_module(
     folder: Path, module: BuiltModule, records: list[dict[str, Any]], params_bytes: int
 ) -> dict[str, Any]:
-    from .build import export
+    from .build import check_device_code
 
     place = folder / module.name
     place.mkdir()
-    export(module.executable, place / MODULE, ptx=module.kind == "ptx")
+    check_device_code(module.library, cuda=module.kind != "llvm", ptx=module.kind == "ptx")
+    (place / MODULE).write_bytes(module.library)
     shard: dict[str, Any] = {"dataPath": f"../{PARAMS}", "format": "raw-shard"}
     shard.update(nbytes=params_bytes, records=records)
     # TVM reads a shard's whole file, so: one shard per module, all of them the same file
@@ -288,14 +290,12 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 def _versions(modules: Sequence[BuiltModule]) -> dict[str, str | None]:
     from .. import __version__
-    from .nvrtc import last_compilation
 
-    last = last_compilation() if any(m.kind != "llvm" for m in modules) else None
     return {
         "tvm": libraries.tvm_version(),
         "tvm_ffi": importlib.metadata.version("apache-tvm-ffi"),
         "tvm_winograd": __version__,
-        "cuda_compiler": last.compiler if last else None,
+        "cuda_compiler": next((m.compiler for m in modules if m.compiler), None),
     }
 
 
