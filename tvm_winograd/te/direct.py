@@ -45,6 +45,9 @@ class Tiling:
     staged: bool = False  # direct_P exists
     wide_weights: bool = False  # packed weights in the accumulation dtype: no inner conversion
     c_chunk: int = 0  # channels summed before the sum is added to the rest; 0: one running sum
+    # direct_P keeps the columns of each remainder by it together: those of a stride are neighbours
+    apart: int = 1
+    row: int = 1  # a row of direct_P is a multiple of it, of each remainder
 
     @property
     def trivial(self) -> bool:
@@ -76,6 +79,7 @@ def sizes(spec: ConvSpec, tiling: Tiling) -> Sizes:
     (sh, sw), (dh, dw) = spec.strides, spec.dilations
     hp = (hb * tiling.h_tile - 1) * sh + (spec.r - 1) * dh + 1
     wp = (wb * tiling.w_tile - 1) * sw + (spec.s - 1) * dw + 1
+    wp = ceil_div(wp, tiling.apart * tiling.row) * tiling.apart * tiling.row
     return Sizes(oh, ow, ceil_div(spec.k, tiling.k_tile), hb, wb, hp, wp)
 
 
@@ -85,6 +89,8 @@ def illegal(spec: ConvSpec, tiling: Tiling) -> str | None:
         return "flat tiles need a 1x1 filter, stride 1 and no padding"
     if tiling.c_chunk and (tiling.trivial or (spec.c // spec.groups) % tiling.c_chunk):
         return f"c_chunk={tiling.c_chunk} must divide c/groups={spec.c // spec.groups}, in tiles"
+    if tiling.apart > 1 and (spec.layout == "NHWC" or not tiling.staged):
+        return f"columns {tiling.apart} apart are those of a staged input that is not NHWC"
     if spec.groups > 1 and (spec.k // spec.groups) % tiling.k_tile:
         return f"k_tile={tiling.k_tile} must divide k/groups={spec.k // spec.groups}"
     return None
@@ -196,15 +202,21 @@ def _load(data: te.Tensor, spec: ConvSpec, tiling: Tiling, *at: Expr) -> Expr:
 
 
 def _staged(data: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
-    """direct_P (n, c, hp, wp), or (n, hp, wp, c) when the input is NHWC."""
-    z = sizes(spec, tiling)
+    """direct_P (n, c, hp, wp), or (n, hp, wp, c) when the input is NHWC; with columns `apart`
+    (n, c, hp, apart, wp / apart), of no NHWC."""
+    z, m = sizes(spec, tiling), tiling.apart
 
     def compute(*index: Expr) -> Expr:
-        n, c, h, w = (index[i] for i in ((0, 3, 1, 2) if spec.layout == "NHWC" else range(4)))
+        at = (*index[:3], index[4] * m + index[3]) if m > 1 else index
+        n, c, h, w = (at[i] for i in ((0, 3, 1, 2) if spec.layout == "NHWC" else range(4)))
         return _load(data, spec, tiling, n, c, h, w)
 
-    nhwc, nchw = (spec.n, z.hp, z.wp, spec.c), (spec.n, spec.c, z.hp, z.wp)
-    return te.compute(nhwc if spec.layout == "NHWC" else nchw, compute, name="direct_P")
+    shape: tuple[int, ...] = (spec.n, spec.c, z.hp, z.wp)
+    if spec.layout == "NHWC":
+        shape = (spec.n, z.hp, z.wp, spec.c)
+    if m > 1:
+        shape = (*shape[:3], m, z.wp // m)
+    return te.compute(shape, compute, name="direct_P")
 
 
 def _accumulate(source: te.Tensor, w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> te.Tensor:
@@ -255,6 +267,8 @@ def _terms(source: te.Tensor, w: te.Tensor, spec: ConvSpec, tiling: Tiling) -> C
             x = _load(source, spec, tiling, n, channel, h, col)
         elif spec.layout == "NHWC":
             x = source[n, h, col, channel]
+        elif tiling.apart > 1:
+            x = source[n, channel, h, col % tiling.apart, col // tiling.apart]
         else:
             x = source[n, channel, h, col]
         tap = w[kb, c, r, s] if tiling.trivial else w[kb, r, s, c, ki]

@@ -44,9 +44,14 @@ def _tile_output(sch: Schedule, config: DirectCpuConfig) -> tuple[Loop, Loop]:
         sch.reorder(ki, hi, wi)  # stores run along w
     if not config.k_outer:
         sch.reorder(n, hb, wb, kb)
-    parallel = sch.fuse(n, kb, hb, wb) if config.k_outer else sch.fuse(n, hb, wb)
+    if config.depthwise:
+        sch.vectorize(wi)
+        parallel, inner = sch.fuse(n, kb), wb
+    else:
+        parallel = sch.fuse(n, kb, hb, wb) if config.k_outer else sch.fuse(n, hb, wb)
+        inner = parallel if config.k_outer else kb
     sch.parallel(parallel)
-    return parallel, parallel if config.k_outer else kb
+    return parallel, inner
 
 
 @stage
@@ -56,7 +61,11 @@ def _stage_input(sch: Schedule, tile: Loop, config: DirectCpuConfig) -> None:
     loops: the parallel loop gets a tile's input, or n and c of the pass are parallel; leaves none
     """
     pad = sch.get_sblock("direct_P")
-    if not config.k_outer:
+    if config.depthwise:
+        sch.compute_at(pad, tile)
+        _, lanes = sch.split(sch.get_loops(pad)[-1], [None, config.lanes])
+        sch.vectorize(lanes)
+    elif not config.k_outer:
         sch.compute_at(pad, tile)
     elif _is_copy(sch, pad):
         sch.compute_inline(pad)

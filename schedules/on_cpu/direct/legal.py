@@ -21,6 +21,8 @@ def illegal(config: DirectCpuConfig, spec: ConvSpec, cpu: Cpu) -> str | None:
         return f"all sizes must be positive: {config}"
     if config.c_chunk < 0:
         return f"c_chunk={config.c_chunk}: a positive number of channels, or 0, is needed"
+    if config.apart < 1 or (config.apart > 1 and not config.depthwise):
+        return f"apart={config.apart}: 1, or of depthwise a stride, is needed"
     if config.depthwise and config.w_tile % config.lanes:
         return f"w_tile={config.w_tile} must be a multiple of lanes={config.lanes}"
     if config.accumulators > 64:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tvm_winograd.gpu import Cpu
 from tvm_winograd.shapes import ConvSpec
 from tvm_winograd.te import direct
+from tvm_winograd.te.common import ceil_div
 
 from ..tiles import REGISTER_TILE, pixel_tile, uneven
 from .config import DirectCpuConfig
@@ -23,8 +24,7 @@ def configs(spec: ConvSpec, cpu: Cpu) -> list[DirectCpuConfig]:
 def tried(spec: ConvSpec, cpu: Cpu) -> list[DirectCpuConfig]:
     """The same, whether legal or not."""
     if spec.groups > 1 and _filter_lanes(spec, cpu) == 1:
-        only = DirectCpuConfig(cpu.lanes, 1, 1, cpu.lanes, False, True, depthwise=True)
-        return [only]
+        return _depthwise(spec, cpu)
     lanes, flat = _filter_lanes(spec, cpu), direct.can_flatten(spec)
     budget, preferred = REGISTER_TILE[cpu.vector_bits]
     out = []
@@ -37,6 +37,16 @@ def tried(spec: ConvSpec, cpu: Cpu) -> list[DirectCpuConfig]:
         first = uneven(spec.n * z.hb * z.wb, cpu.cores)
         out += [replace(config, k_outer=k_outer) for k_outer in (first, not first)]
     return out
+
+
+def _depthwise(spec: ConvSpec, cpu: Cpu) -> list[DirectCpuConfig]:
+    """Lanes along rows; of several rows, so that their sums hide an FMA's latency."""
+    apart = spec.strides[1] if spec.layout == "NCHW" else 1
+    rows = sorted((1, 2, 4, 7, 8), key=lambda h: (ceil_div(spec.oh, h) * h, abs(h - 4)))
+    first = DirectCpuConfig(
+        cpu.lanes, 1, 1, cpu.lanes, False, True, depthwise=True, apart=apart
+    )  # fmt: skip
+    return [replace(first, h_tile=h) for h in rows]
 
 
 def _filter_lanes(spec: ConvSpec, cpu: Cpu) -> int:
