@@ -115,10 +115,9 @@ def test_output_is_checked_before_the_work(tmp_path):
      ("false", "could not link"), ("true", "made no library")],
 )  # fmt: skip
 def test_compilers_that_do_not_link(compiler, words, tmp_path, monkeypatch):
-    module = built()
     monkeypatch.setenv("CXX", compiler)
     with pytest.raises(BuildError, match=words):
-        write(tmp_path / "a", module)
+        write(tmp_path / "a", built())  # linked before anything is written
     assert not list(tmp_path.iterdir())
 
 
