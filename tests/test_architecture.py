@@ -14,12 +14,12 @@ PACKAGE = "tvm_winograd"
 # Rooms from the ground up: a module may import its own room and those above it in this list.
 ROOMS = [
     "errors",
+    "deploy",
     "transforms",
     "precision",
     "activation",
     "shapes",
     "gpu",
-    "deploy",
     "ir",
     "truth",
     "te",

@@ -10,6 +10,7 @@ import pytest
 from tiny_network import tiny as small_model
 
 import tvm_winograd
+from tvm_winograd import gpu
 from tvm_winograd.codegen.artifact import read_manifest
 from tvm_winograd.deploy import cpu
 from tvm_winograd.errors import ArtifactError, UnsupportedError
@@ -73,6 +74,19 @@ def test_names() -> None:
         cpu_for("pentium-9000")
     with pytest.raises(UnsupportedError, match="target llvm only"):
         tvm_winograd.compile("resnet18", target="cuda", cpu="x86-64-v3")
+
+
+def test_a_guest_whose_features_are_masked(monkeypatch, tmp_path: Path) -> None:
+    """A hypervisor hides what LLVM expects of the model that it names: code does without."""
+    real, v3 = cpu.features() or frozenset(), frozenset(cpu.needed(cpu_for("x86-64-v3").features))
+    monkeypatch.setattr(gpu, "features", lambda: real & v3)
+    masked = host_cpu()
+    assert masked.vector_bits == 256 and masked.cpu == cpu_for("native").cpu
+    assert not set(cpu.needed(masked.features)) - v3
+    made = tvm_winograd.compile(small_model(), output=tmp_path / "a")
+    monkeypatch.setattr(cpu, "features", lambda: real & v3)
+    x = np.zeros(small_model().inputs[0].shape, "float32")
+    assert np.isfinite(tvm_winograd.load(made.path).run(x)).all()
 
 
 def test_several_cpus_in_one_artifact(tmp_path: Path, monkeypatch) -> None:

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .deploy.cpu import features, needed
 from .errors import UnsupportedError
 
 
@@ -62,6 +63,7 @@ class Cpu:
     vector_bits: int
     cores: int
     features: tuple[str, ...] = ()  # LLVM's names of what its code may use
+    lacks: tuple[str, ...] = ()  # of what LLVM gives `cpu`: a hypervisor may hide features
 
     kind = "llvm"
     arch = "cpu"
@@ -118,10 +120,12 @@ def parse_archs(text: str) -> list[str]:
 
 
 def host_cpu() -> Cpu:
-    """The CPU of this machine, as LLVM sees it."""
+    """The CPU of this machine: LLVM's name, without the features that the system does not show."""
     from tvm.target import codegen
 
-    return _cpu(codegen.llvm_get_system_cpu())
+    named, have = _cpu(codegen.llvm_get_system_cpu()), features()
+    lacks = set() if have is None else set(needed(named.features)) - have
+    return _cpu(named.cpu, tuple(sorted(lacks))) if lacks else named
 
 
 def cpu_for(name: str) -> Cpu:
@@ -147,14 +151,17 @@ def cpu_for(name: str) -> Cpu:
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")  # generic x86 CPUs, each a superset
 
 
-def _cpu(name: str) -> Cpu:
+def _cpu(name: str, lacks: tuple[str, ...] = ()) -> Cpu:
     from tvm.target import Target, codegen
 
-    target = Target({"kind": "llvm", "mcpu": name})
-    features = sorted(map(str, codegen.llvm_get_cpu_features(target)))
-    wide = "avx512f" in features
-    bits = 512 if wide else 256 if {"avx2", "avx"} & set(features) else 128
-    return Cpu(name, bits, os.cpu_count() or 1, tuple(features))
+    has = sorted(map(str, codegen.llvm_get_cpu_features(Target(_llvm(name, lacks)))))
+    bits = 512 if "avx512f" in has else 256 if {"avx2", "avx"} & set(has) else 128
+    return Cpu(name, bits, os.cpu_count() or 1, tuple(has), lacks)
+
+
+def _llvm(name: str, lacks: tuple[str, ...]) -> dict[str, Any]:
+    without = {"mattr": [f"-{feature}" for feature in lacks]} if lacks else {}
+    return {"kind": "llvm", "mcpu": name, **without}
 
 
 def codegen_target() -> Any:
@@ -169,7 +176,7 @@ def make_target(hardware: Hardware) -> Any:
     from tvm.target import Target
 
     if isinstance(hardware, Cpu):
-        return Target({"kind": "llvm", "mcpu": hardware.cpu, "num-cores": hardware.cores})
+        return Target(_llvm(hardware.cpu, hardware.lacks) | {"num-cores": hardware.cores})
     return Target(
         {
             "kind": "cuda",
