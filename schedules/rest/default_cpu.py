@@ -15,6 +15,7 @@ from tvm_winograd.gpu import Cpu
 from tvm_winograd.te.common import product
 
 from ..base import blocks
+from . import elementwise
 
 _PER_THREAD = 4  # parallel iterations per core that balance the load
 _SMALL = 16384  # iterations below which threads cost more than they give
@@ -27,7 +28,7 @@ def schedule(sch: Any, cpu: Cpu) -> None:
     """Split long sums, fuse and parallelise the leading spatial loops of every block, in place."""
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         _split_sum(sch, block)  # its parts become the block's first variable and its last loop
-    for block in sch.get_child_blocks(sch.get_sblock("root")):
+    for block in elementwise.gather(sch):
         loops = sch.get_loops(block)
         extents = _extents(sch, loops)
         spatial = _leading_spatial(sch, block, len(loops)) - (_PARTS in sch.get(block).annotations)

@@ -18,6 +18,7 @@ from tvm_winograd.te.common import ceil_div, product
 
 from ..base import blocks
 from ..base.blocks import Block, Loop, Schedule
+from . import elementwise
 
 _THREADS = 256  # a block of windows or rows
 _WINDOW = 64  # elements of a window, at most: a thread has all its loads in flight
@@ -46,6 +47,8 @@ def schedule(func: Any, gpu: Gpu) -> tuple[str, Any] | None:
     """(rule, scheduled PrimFunc), or None if no rule here takes the unscheduled `func`."""
     from tvm import s_tir
 
+    if elementwise.cuda(sch := s_tir.Schedule(func)):
+        return "cuda.elementwise", sch.mod["main"]
     if not _has_one_reduction(s_tir.Schedule(func)):
         return None
     func = _with_short_indices(func)
