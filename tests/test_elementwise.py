@@ -93,8 +93,7 @@ def test_on_cuda_as_serial_loops(module):
     )
     (expected,) = want(module)
     out, *workspaces = (
-        tvm.runtime.tensor(poison([int(n) for n in p.ty.shape], "float32"))
-        for p in func.params[1:]
+        tvm.runtime.tensor(poison([int(n) for n in p.ty.shape], "float32")) for p in func.params[1:]
     )
     run["f"](tvm.runtime.tensor(X), out, *workspaces)
     assert relative_error(out.numpy(), expected) < 1e-5

@@ -34,7 +34,7 @@ def read_inputs(
     """
     wanted = manifest["inputs"]
     if not files:
-        say("no input given: random values, standard normal (integers: 0 and 1)")
+        say("no input given: random values, standard normal; uint8 0 to 255, other integers 0, 1")
         return random_inputs(_at_batch(wanted, batches, batch))
     if batch is not None:
         raise InputError("--batch is for random inputs; a file brings its own")
@@ -64,11 +64,11 @@ def _at_batch(
 
 
 def random_inputs(wanted: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:
-    """Standard normal values of one seed; 0 and 1 for integers and booleans."""
+    """Standard normal values of one seed; bytes of 0 to 255; 0 and 1 for other integers."""
     rng, found = np.random.default_rng(_SEED), []
     for tensor in wanted:
-        shape = tuple(tensor["shape"])
+        shape, most = tuple(tensor["shape"]), 256 if tensor["dtype"] == "uint8" else 2
         real = "float" in tensor["dtype"]
-        values = rng.standard_normal(shape) if real else rng.integers(0, 2, shape)
+        values = rng.standard_normal(shape) if real else rng.integers(0, most, shape)
         found.append(values.astype(numpy_dtype(tensor["dtype"])))
     return found

@@ -29,8 +29,8 @@ IMPORT_ERRORS = (
 )
 
 
-# dtypes of outputs beside float32: classes of a segmentation, masks
-_ANSWERS = ("int32", "int64", "bool", "int8", "uint8")
+# of inputs and outputs: images may come as bytes, classes of a segmentation go as integers
+DTYPES = ("float32", "int32", "int64", "bool", "int8", "uint8")
 # what TVM's own texts hold; they mean nothing to who wrote the model
 _RAW = re.compile(r"Check failed|\bR\.|\bT\.|tirx|relax|0x[0-9a-f]{6}|^\W*\w*\W*$")
 
@@ -58,7 +58,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A float32 network with static shapes, not yet lowered.
+    """A network that computes in float32, with static shapes, not yet lowered.
 
     `mod["main"]` takes the inputs, then one argument per entry of `params`, in that order (its
     attribute num_input is the number of inputs).
@@ -128,11 +128,11 @@ def make_model(
     output_names: list[str] | None = None,
     rebuild: Callable[[int], Any] | None = None,
 ) -> Model:
-    """A Model of `mod`, its inputs and outputs read from `mod["main"]`, all static; inputs are
-    float32, outputs float32, integers or boolean.
+    """A Model of `mod`, its inputs and outputs read from `mod["main"]`, all static; their
+    dtypes are of DTYPES, parameters float32.
 
     Raises:
-        ModelError: a dtype other than float32, batch norms in training mode.
+        ModelError: another dtype, batch norms in training mode.
         UnsupportedError: a dynamic shape.
     """
     function = mod["main"]
@@ -148,7 +148,7 @@ def make_model(
     fields = list(getattr(function.ret_ty, "fields", [function.ret_ty]))
     output_names = output_names or _output_names(len(fields))
     outputs = tuple(
-        _tensor_spec(n, _Typed(ty), input=False) for n, ty in zip(output_names, fields, strict=True)
+        _tensor_spec(n, _Typed(ty), "output") for n, ty in zip(output_names, fields, strict=True)
     )
     if empty := [t for t in outputs if 0 in t.shape]:
         raise ModelError(
@@ -157,7 +157,7 @@ def make_model(
         )
     for parameter, array in params.items():
         if array.dtype != np.float32:
-            raise not_float32(f"parameter {parameter!r}", str(array.dtype))
+            raise wrong_dtype(f"parameter {parameter!r}", str(array.dtype), ("float32",))
     mod = mod.clone()
     mod["main"] = function.with_attr("num_input", count)
     return Model(name, mod, params, inputs, outputs, source, preprocess, rebuild=rebuild)
@@ -301,16 +301,15 @@ def _output_names(count: int) -> list[str]:
     return ["output"] if count == 1 else [f"output{i}" for i in range(count)]
 
 
-def _tensor_spec(name: str, expr: Any, input: bool = True) -> TensorSpec:
+def _tensor_spec(name: str, expr: Any, kind: str = "input") -> TensorSpec:
     dtype = str(getattr(expr.ty, "dtype", expr.ty))
-    if dtype != "float32" and (input or dtype not in _ANSWERS):
-        raise not_float32(f"{'input' if input else 'output'} {name!r}", dtype)
+    if dtype not in DTYPES:
+        raise wrong_dtype(f"{kind} {name!r}", dtype)
     return TensorSpec(name, static_shape(expr), dtype)
 
 
-def not_float32(what: str, dtype: str) -> ModelError:
+def wrong_dtype(what: str, dtype: str, supported: Sequence[str] = DTYPES) -> ModelError:
     """The error about an input, output or parameter of another dtype."""
-    do = "export the model in float32"
-    if dtype.startswith("int") or dtype == "bool":
-        do = "convert it to float32 inside the model, e.g. with .float()"
-    return ModelError(f"{what} is {dtype}; only float32 is supported: {do}")
+    return ModelError(
+        f"{what} is {dtype}; supported are {', '.join(supported)}: export the model in float32"
+    )

@@ -16,7 +16,7 @@ from onnx import helper, inliner, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from ..errors import ModelError
-from .model import IMPORT_ERRORS, Sizes
+from .model import DTYPES, IMPORT_ERRORS, Sizes, wrong_dtype
 
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli")
 _AUTO_PADDED = ("Conv", "MaxPool", "AveragePool", "LpPool")
@@ -239,11 +239,8 @@ def _bound_input(value: Any, sizes: Sizes) -> Any:
     """An input with its static shape."""
     value = onnx.ValueInfoProto.FromString(value.SerializeToString())
     tensor = value.type.tensor_type
-    if tensor.elem_type != onnx.TensorProto.FLOAT:
-        kind = onnx.TensorProto.DataType.Name(tensor.elem_type)
-        raise ModelError(
-            f"input {value.name!r} is {kind}; only float32 is supported: export the model in it"
-        )
+    if (dtype := str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))) not in DTYPES:
+        raise wrong_dtype(f"input {value.name!r}", dtype)
     dims = list(tensor.shape.dim)
     if tensor.HasField("shape") and not dims:
         return value  # a scalar

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, UnsupportedError
-from .model import IMPORT_ERRORS, Model, Sizes, file_source, make_model, not_float32, refused, tidy
+from .model import (
+    DTYPES,
+    IMPORT_ERRORS,
+    Model,
+    Sizes,
+    file_source,
+    make_model,
+    refused,
+    tidy,
+    wrong_dtype,
+)
 from .pt2_file import plain_copy
 
 
@@ -136,14 +146,14 @@ def _array(tensor: Any) -> np.ndarray:
 
 def _check_dtypes(exported: Any) -> None:
     """Raises:
-    ModelError: an input, or a floating parameter or buffer, that is not float32.
+    ModelError: an input not of DTYPES, or a floating parameter or buffer that is not float32.
     """
-    tensors = {n: ("input", t.dtype) for n, t in _inputs(exported).items() if hasattr(t, "dtype")}
+    inputs = {n: t for n, t in _inputs(exported).items() if hasattr(t, "dtype")}
     state = {n: t for n, t in exported.state_dict.items() if t.is_floating_point()}
-    tensors |= {n: ("parameter", t.dtype) for n, t in state.items()}
-    for name, (kind, dtype) in tensors.items():
-        if (text := str(dtype).removeprefix("torch.")) != "float32":
-            raise not_float32(f"{kind} {name!r}", text)
+    for kind, tensors, supported in (("input", inputs, DTYPES), ("parameter", state, ("float32",))):
+        for name, tensor in tensors.items():
+            if (dtype := str(tensor.dtype).removeprefix("torch.")) not in supported:
+                raise wrong_dtype(f"{kind} {name!r}", dtype, supported)
 
 
 def _sizes(exported: Any, batch: int | None, given: Mapping[str, Any]) -> dict[str, int]:

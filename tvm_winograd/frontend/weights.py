@@ -73,8 +73,13 @@ def random_images(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
     return (total / total.std()).astype("float32")
 
 
-def random_input(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Zero-mean float32 data for a network's input: images where the shape is that of maps."""
+def random_input(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: str = "float32"
+) -> np.ndarray:
+    """Zero-mean float32 data for a network's input, images where the shape is that of maps; bytes
+    of 0 to 255; 0 and 1 of other integers, which may be indices, and of truth values."""
+    if dtype != "float32":
+        return rng.integers(0, 256 if dtype == "uint8" else 2, shape).astype(dtype)
     if len(shape) == 4 and shape[2] * shape[3] > 1:
         return random_images(rng, shape)
     return np.asarray(rng.standard_normal(shape), "float32")

@@ -57,7 +57,9 @@ class Network:
         """
         self.subject, self.model, self._device = subject, subject.load(), device
         rng = np.random.default_rng(1)
-        self.inputs = [random_input(rng, tensor.shape) for tensor in self.model.inputs]
+        self.inputs = [
+            random_input(rng, tensor.shape, tensor.dtype) for tensor in self.model.inputs
+        ]
 
     def tensors(self) -> list[Any]:
         """Copies the inputs to the device, as TVM's tensors."""
