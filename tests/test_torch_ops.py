@@ -54,11 +54,9 @@ def test_refused_by_name(name: str) -> None:
         load_model(exported(REFUSED[name], X))
 
 
-@pytest.mark.parametrize("name", ["topk", "cumsum"])
-def test_what_has_no_kernel_is_named(name: str) -> None:
-    function = (lambda x: x.topk(2, 1)[0]) if name == "topk" else (lambda x: x.cumsum(1))
-    with pytest.raises(UnsupportedError, match=f"no kernel can be made for {name}"):
-        tvm_winograd.compile(exported(function, X))
+def test_what_has_no_kernel_is_named() -> None:
+    with pytest.raises(UnsupportedError, match="no kernel can be made for cumprod"):
+        tvm_winograd.compile(exported(lambda x: x.cumprod(1), X))
 
 
 def test_layers_of_a_plain_sequential_build_for_cuda(tmp_path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from tvm import relax
 
 from . import onnx_indexing as indexing
+from . import sorting
 from .arithmetic import floor_mod, roi_align, tiled
 from .onnx_node import Node
 from .onnx_resize import resize
@@ -216,7 +217,31 @@ def _layer_norm(node: Node) -> Any:
 
 
 def _top_k(node: Node) -> Any:
-    raise node.refuse("no kernel can be made for a sort", "compute it from the outputs")
+    axis = int(node.attrs.get("axis", -1)) % len(node.shape())
+    node.attrs.get("sorted")  # they always are
+    if node.opset < 10:
+        count = int(node.attrs["k"])
+    else:
+        given = node.constant(1)
+        assert given is not None
+        count = int(given.item())
+    _check_length(node, axis)
+    largest = bool(node.attrs.get("largest", 1))
+    return relax.Tuple(list(sorting.first(node.bb, node.inputs[0], axis, count, largest)))
+
+
+def _running_sum(node: Node) -> Any:
+    where = node.constant(1)
+    assert where is not None
+    axis = int(where.item()) % len(node.shape())
+    _check_length(node, axis)
+    exclusive, reverse = (bool(node.attrs.get(name, 0)) for name in ("exclusive", "reverse"))
+    return sorting.running_sum(node.bb, node.inputs[0], axis, exclusive, reverse)
+
+
+def _check_length(node: Node, axis: int) -> None:
+    if why := sorting.too_long(node.inputs[0], axis):
+        raise node.refuse(f"its axis has {why}", "compute it from the outputs")
 
 
 CONVERT: dict[str, Callable[[Node], Any]] = {
@@ -235,6 +260,7 @@ CONVERT: dict[str, Callable[[Node], Any]] = {
     "MaxPool": _pool,
     "LpNormalization": _lp_normalization,
     "TopK": _top_k,
+    "CumSum": _running_sum,
     **dict.fromkeys(("Gather", "GatherElements"), indexing.gather),
     "GatherND": indexing.gather_nd,
     **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), indexing.scatter),

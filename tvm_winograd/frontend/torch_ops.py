@@ -52,17 +52,17 @@ def convert_map() -> dict[str, Convert]:
     }
 
 
-def _argument(node: Any, index: int, name: str, default: Any) -> Any:
+def argument(node: Any, index: int, name: str, default: Any) -> Any:
     return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
 
 
-def _refuse(what: str, why: str, do: str = "export the model without it") -> ModelError:
+def refuse(what: str, why: str, do: str = "export the model without it") -> ModelError:
     return ModelError(f"{what} is not supported: {why}; {do}")
 
 
 def _refused(what: str, why: str) -> Convert:
     def convert(node: Any, importer: Any) -> Any:
-        raise _refuse(f"{what} (node {node.name!r})", why)
+        raise refuse(f"{what} (node {node.name!r})", why)
 
     return convert
 
@@ -96,15 +96,15 @@ def _clamp(node: Any, importer: Any, lower: bool = True, upper: bool = True) -> 
     from tvm import relax
 
     x, emit = importer.env[node.args[0]], importer.block_builder.emit
-    low = _argument(node, 1, "min", None) if lower else None
-    high = _argument(node, 2 if lower else 1, "max", None) if upper else None
+    low = argument(node, 1, "min", None) if lower else None
+    high = argument(node, 2 if lower else 1, "max", None) if upper else None
     if str(node.target).endswith("hardtanh.default"):
-        low, high = _argument(node, 1, "min_val", -1.0), _argument(node, 2, "max_val", 1.0)
+        low, high = argument(node, 1, "min_val", -1.0), argument(node, 2, "max_val", 1.0)
     if isinstance(low, int | float) and isinstance(high, int | float) and low <= high:
         return emit(relax.op.clip(x, low, high))
     for bound, op in ((low, relax.op.maximum), (high, relax.op.minimum)):
         if bound is not None:
-            x = emit(op(x, _typed(bound, str(x.ty.dtype), importer)))
+            x = emit(op(x, typed(bound, str(x.ty.dtype), importer)))
     return x
 
 
@@ -134,15 +134,15 @@ def _divide(node: Any, importer: Any) -> Any:
     from tvm import relax
 
     emit, noted = importer.block_builder.emit, node.meta["val"]
-    mode = _argument(node, 2, "rounding_mode", None)
+    mode = argument(node, 2, "rounding_mode", None)
     if "floor_divide" in str(node.target):
         mode = "floor"
     dtype = str(importer._convert_data_type(noted.dtype))
-    a, b = (_typed(arg, dtype, importer) for arg in node.args[:2])
+    a, b = (typed(arg, dtype, importer) for arg in node.args[:2])
     if mode is not None and not noted.dtype.is_floating_point:
         if mode == "floor":
             return emit(relax.op.floor_divide(a, b))
-        raise _refuse(f"div of integers, truncated (node {node.name!r})", "TVM has none")
+        raise refuse(f"div of integers, truncated (node {node.name!r})", "TVM has none")
     out = emit(relax.op.divide(a, b))
     if mode is None:
         return out
@@ -154,7 +154,7 @@ def _divide(node: Any, importer: Any) -> Any:
     return emit(relax.op.trunc(out))
 
 
-def _typed(value: Any, dtype: str, importer: Any) -> Any:
+def typed(value: Any, dtype: str, importer: Any) -> Any:
     from tvm import relax
 
     if _is_number(value):
@@ -199,7 +199,7 @@ def _remainder(node: Any, importer: Any) -> Any:
     noted = node.meta["val"].dtype
     if not noted.is_floating_point:
         return importer._binary_op(_relax().op.floor_mod, None)(node)
-    a, b = (_typed(arg, str(importer._convert_data_type(noted)), importer) for arg in node.args[:2])
+    a, b = (typed(arg, str(importer._convert_data_type(noted)), importer) for arg in node.args[:2])
     return floor_mod(importer.block_builder.emit, a, b)
 
 
@@ -219,9 +219,9 @@ def _power_of_2(node: Any, importer: Any) -> Any:
 def _elu(node: Any, importer: Any) -> Any:
     from tvm import relax
 
-    scale, inner = _argument(node, 2, "scale", 1), _argument(node, 3, "input_scale", 1)
+    scale, inner = argument(node, 2, "scale", 1), argument(node, 3, "input_scale", 1)
     if inner != 1:
-        raise _refuse(f"elu with input_scale={inner} (node {node.name!r})", "TVM has none")
+        raise refuse(f"elu with input_scale={inner} (node {node.name!r})", "TVM has none")
     out = importer._elu(node)
     if scale == 1:
         return out
@@ -230,14 +230,14 @@ def _elu(node: Any, importer: Any) -> Any:
 
 
 def _avg_pool2d(node: Any, importer: Any) -> Any:
-    if (divisor := _argument(node, 6, "divisor_override", None)) is not None:
+    if (divisor := argument(node, 6, "divisor_override", None)) is not None:
         what = f"avg_pool2d with divisor_override={divisor} (node {node.name!r})"
-        raise _refuse(what, "TVM divides by the window")
+        raise refuse(what, "TVM divides by the window")
     return importer._avg_pool2d(node)
 
 
 def _nearest(node: Any, importer: Any) -> Any:
-    factors = _argument(node, 2, "scale_factors", None)
+    factors = argument(node, 2, "scale_factors", None)
     size = _output_size(node, importer, factors, nearest=True)
     return NEAREST.resized(importer.block_builder.emit, importer.env[node.args[0]], size)
 
@@ -246,9 +246,9 @@ def _interpolated(rule: Callable[[bool], Resize]) -> Convert:
     """bilinear and bicubic; the third argument is align_corners."""
 
     def convert(node: Any, importer: Any) -> Any:
-        size = _output_size(node, importer, _argument(node, 3, "scale_factors", None))
+        size = _output_size(node, importer, argument(node, 3, "scale_factors", None))
         x = importer.env[node.args[0]]
-        corners = bool(_argument(node, 2, "align_corners", False))
+        corners = bool(argument(node, 2, "align_corners", False))
         return rule(corners).resized(importer.block_builder.emit, x, size)
 
     return convert
@@ -258,7 +258,7 @@ def _antialiased(node: Any, importer: Any) -> Any:
     size = _output_size(node, importer, None)
     if any(out < given for out, given in zip(size, _map_size(node, importer), strict=True)):
         what = f"interpolate(antialias=True) to a smaller map (node {node.name!r})"
-        raise _refuse(what, "TVM has no antialiasing")
+        raise refuse(what, "TVM has no antialiasing")
     return _interpolated(torch_linear)(node, importer)
 
 
@@ -274,7 +274,7 @@ def _output_size(node: Any, importer: Any, factors: Any, nearest: bool = False) 
     if not all(same_pixels(n, f, nearest) for n, f in zip(given, factors, strict=True)):
         what = f"interpolate(scale_factor={list(factors)}) (node {node.name!r})"
         why = f"{given} pixels do not become whole ones"
-        raise _refuse(what, why, "give it size=, or recompute_scale_factor=True")
+        raise refuse(what, why, "give it size=, or recompute_scale_factor=True")
     return tuple(int(n * f) for n, f in zip(given, factors, strict=True))
 
 
@@ -284,7 +284,7 @@ def _extreme(values: Any, indices: Any) -> Convert:
     def convert(node: Any, importer: Any) -> Any:
         from tvm import relax
 
-        x, axis, keep = importer.env[node.args[0]], node.args[1], _argument(node, 2, "keepdim", 0)
+        x, axis, keep = importer.env[node.args[0]], node.args[1], argument(node, 2, "keepdim", 0)
         emit = importer.block_builder.emit
         fields = [emit(values(x, axis, bool(keep))), emit(indices(x, axis, bool(keep)))]
         return emit(relax.Tuple(fields))
@@ -294,8 +294,8 @@ def _extreme(values: Any, indices: Any) -> Convert:
 
 def _reduced(function: Any) -> Convert:
     def convert(node: Any, importer: Any) -> Any:
-        axes = _argument(node, 1, "dim", None) or None  # all
-        keep = bool(_argument(node, 2, "keepdim", False))
+        axes = argument(node, 1, "dim", None) or None  # all
+        keep = bool(argument(node, 2, "keepdim", False))
         return importer.block_builder.emit(function(importer.env[node.args[0]], axes, keep))
 
     return convert
@@ -309,7 +309,7 @@ def _adaptive_max_pool2d(node: Any, importer: Any) -> Any:
     uneven = any(n % out for n, out in zip(given, made, strict=True))
     if uneven or any(user.args[1] != 0 for user in node.users):
         what = f"adaptive_max_pool2d from {given} to {made} (node {node.name!r})"
-        raise _refuse(what, "windows of one size are, and no indices")
+        raise refuse(what, "windows of one size are, and no indices")
     window = [n // out for n, out in zip(given, made, strict=True)]
     pooled = importer.block_builder.emit(
         relax.op.nn.max_pool2d(importer.env[node.args[0]], window, window)
