@@ -1,7 +1,8 @@
 """The only file that knows the order of the passes: PHASES, from top to bottom.
 
 folded      clips in one form; transposes around convolutions cancel; batch norm and bias go into
-            convolutions; dense layers with long sums become 1x1 convolutions
+            convolutions; dense layers with long sums become 1x1 convolutions, transposed
+            convolutions plain ones
 layout      the whole network to NCHW or NHWC, conversions at its ends
 grouped     each convolution with its epilogue
 lowered     chosen, and PrimFuncs of ours; max|x| handed from kernel to kernel
@@ -33,6 +34,7 @@ from .name_variables import name_variables
 from .params import Params, fold_param_shapes
 from .plan_workspaces import Workspace, plan_workspaces
 from .refuse_left import refuse_left
+from .transposed_convs import transposed_convs
 
 Dump = Callable[[str, tvm.IRModule], None]
 
@@ -162,6 +164,10 @@ def _dense_to_conv(net: Network) -> None:
     net.mod, net.params = dense_to_conv(net.mod, net.params)
 
 
+def _transposed_convs(net: Network) -> None:
+    net.mod, net.params = transposed_convs(net.mod, net.params)
+
+
 def _tidy(net: Network) -> None:
     mod = tvm.transform.Sequential(_tidy_passes())(net.mod)
     net.mod, net.params = fold_param_shapes(mod, net.params)
@@ -217,6 +223,7 @@ FOLD: tuple[Callable[[Network], None], ...] = (
     _fold_batch_norm,
     _dense_to_conv,
     _tidy,
+    _transposed_convs,
 )
 PHASES: tuple[tuple[str, tuple[Callable[[_Lowering], None], ...]], ...] = (
     ("folded", FOLD),
