@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from tvm_winograd.gpu import Cpu, Hardware
-from tvm_winograd.ir.recurrent import recurrent_of
+from tvm_winograd.ir.recurrent import Recurrent, recurrent_of
 from tvm_winograd.te.common import ceil_div
 from tvm_winograd.te.recurrent import ADD, EXCHANGED, LAYER, PRODUCT
 
 from ..base import blocks
 from ..base.blocks import Block, Loop, Schedule
+from .cores import spread
 
 _LANES = 64, 32, 16, 8  # sums that a core keeps in registers; of others LLVM makes vectors
-_SMALL = 16384  # products below which threads of the CPU cost more than they give
 _THREADS = 1024  # a block, at most
 _LOADS = 8  # that a thread of a GPU has in flight for each gate, at most
 
@@ -31,16 +31,16 @@ def schedule(func: Any, hardware: Hardware) -> Any | None:
         return None
     sch = s_tir.Schedule(func)
     if isinstance(hardware, Cpu):
-        _on_cores(sch, layer.steps * len(layer.gates) * layer.hidden**2)
+        _on_cores(sch, layer, hardware)
     else:
         _on_threads(sch)
     return sch.mod["main"]
 
 
-def _on_cores(sch: Schedule, products: int) -> None:
-    walks = sch.fuse(*sch.get_loops(sch.get_sblock(LAYER)))
-    if blocks.extent(sch, walks) > 1 and products >= _SMALL:
-        sch.parallel(walks)
+def _on_cores(sch: Schedule, layer: Recurrent, cpu: Cpu) -> None:
+    walk = layer.steps * len(layer.gates) * layer.hidden**2
+    loops = sch.get_loops(sch.get_sblock(LAYER))
+    spread(sch, loops, walk * layer.directions * layer.batch, cpu)
     for block in _inside(sch):
         if not _name(sch, block).startswith(PRODUCT):
             continue
