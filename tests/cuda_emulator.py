@@ -95,15 +95,25 @@ def emulate(
     Copies and held loads must lie inside buffers and barriers must be met by all threads.
     """
     assert spec.dtype == "float32"
-    host, *devices = lowered(kernel, spec, epilogue, config, gpu_for(arch))
-    launches = [_launch(name, func) for name, func in _functions(devices)]
+    parts = lowered(kernel, spec, epilogue, config, gpu_for(arch))
     x, w, *extra = given = random_arrays(spec, epilogue)
     packed, out = kernel.pack_weights(w, spec, config), poison(spec.output_shape, "float32")
     named = dict(zip("B" * epilogue.bias + "R" * epilogue.residual, extra, strict=True))
-    arrays = {"X": x, "U": packed, "A": packed, "O": out, **named, **_workspaces(host)}
-    text = compiled(kernel, spec, config, arch, epilogue).source
-    _run(as_cpp(text) + _main(launches, list(arrays)), list(arrays.values()), seed)
+    arrays = {"X": x, "U": packed, "A": packed, "O": out, **named}
+    run_text(compiled(kernel, spec, config, arch, epilogue).source, parts, arrays, seed)
     return reference.relative_error(out, expected(spec, epilogue, given))
+
+
+def run_text(text: str, parts: list[Any], arrays: dict[str, np.ndarray], seed: int = 1) -> None:
+    """Runs CUDA text on arrays by the names of its arguments, in place.
+
+    Args:
+        parts: the modules of host and devices that the text is made of (index_widths.py).
+    """
+    host, *devices = parts
+    launches = [_launch(name, func) for name, func in _functions(devices)]
+    arrays = {**arrays, **_workspaces(host)}
+    _run(as_cpp(text) + _main(launches, list(arrays)), list(arrays.values()), seed)
 
 
 def as_cpp(source: str) -> str:

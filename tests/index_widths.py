@@ -50,13 +50,21 @@ def lowered(
     kernel: Kernel, spec: ConvSpec, epilogue: Epilogue, config: Any, hw: Hardware
 ) -> list[tvm.IRModule]:
     """The host's and the device's functions, as TVM's code generators get them."""
-    target = make_target(hw)
-    context = tvm.transform.PassContext(
-        opt_level=3, config=kernel.pass_config, disabled_pass=["s_tir.LowerAsyncDMA"]
-    )
-    with target, context:
+    with make_target(hw):
         func = kernel.prim_func(spec, epilogue, config)
         done, _ = schedule_function(func, Choice(kernel, config, "", ""), hw)
+    return lowered_function(done, hw, kernel.pass_config)
+
+
+def lowered_function(
+    done: Any, hw: Hardware, pass_config: dict[str, Any] | None = None
+) -> list[tvm.IRModule]:
+    """The same of a scheduled PrimFunc."""
+    target = make_target(hw)
+    context = tvm.transform.PassContext(
+        opt_level=3, config=pass_config, disabled_pass=["s_tir.LowerAsyncDMA"]
+    )
+    with target, context:
         mod = tvm.IRModule({"main": done.with_attr("global_symbol", "main")})
         held_loads.install()
         lower, finish_host, finish = tirx.get_tir_pipeline(held_loads.PIPELINE)

@@ -97,8 +97,9 @@ def _torch_operators() -> tuple[list[str], list[str]]:
 
     from tvm_winograd.frontend.torch_indexing import CONVERT
     from tvm_winograd.frontend.torch_ops import convert_map
+    from tvm_winograd.frontend.torch_recurrent import CONVERT as RECURRENT
 
-    ours = {*convert_map(), *CONVERT}
+    ours = {*convert_map(), *CONVERT, *RECURRENT}
     return sorted(ours), sorted(set(ExportedProgramImporter().create_convert_map()) - ours)
 
 

@@ -1,4 +1,4 @@
-"""What is no convolution on the CPU: long sums in parts."""
+"""What is no convolution on the CPU: long sums in parts, products of matrices."""
 
 from __future__ import annotations
 
@@ -25,6 +25,26 @@ SUMS = {
     "maximum": lambda x: x.amax((2, 3)),
     "index": lambda x: x.flatten(1).argmax(1).float(),
 }
+
+# (A, B): columns in whole vectors, in ragged ones, a divisor that is no vector, few, of batches
+PRODUCTS = {
+    "vectors": ((25, 1024), (1024, 192)),
+    "ragged": ((3, 512), (512, 131)),
+    "no vectors": ((5, 2, 700), (700, 74)),
+    "few": ((1, 1021), (1021, 3)),
+    "of a vector": ((640,), (640, 48)),
+    "batches": ((2, 4, 9, 256), (2, 4, 256, 36)),
+    "one matrix for many": ((2, 1, 9, 256), (4, 256, 36)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(shape, generator=generator) for shape in PRODUCTS[name])
+    made = tvm_winograd.compile(exported(lambda a: a @ w.to(a), x), target="llvm")
+    limit = 6e-7 if name == "few" else 2e-7  # 1,021 is a prime: one sum
+    assert relative_error(made.run(x.numpy()), (x.double() @ w.double()).numpy()) < limit
 
 
 @pytest.mark.parametrize("name", SUMS)

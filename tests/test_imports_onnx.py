@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import tvm_winograd
 from tvm_winograd.errors import ModelError
 from tvm_winograd.frontend import load_model, onnx_import
 from tvm_winograd.truth.evaluate import evaluate
@@ -195,6 +196,13 @@ def test_declared_outputs_are_compared(tmp_path: Path) -> None:
     path = save(tmp_path / "m.onnx", node("Relu"), 17, shapes=[[2, 4, 8, 10]])
     with pytest.raises(ModelError, match=r"'y' is declared as \[2, 4, 8, 10\]"):
         load_model(path)
+
+
+def test_a_declaration_of_another_rank_is_noted_if_it_is_open(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.onnx", node("Relu"), 17, shapes=[[1, "length"]])
+    said: list[str] = []
+    tvm_winograd.compile(path, output=tmp_path / "a", progress=said.append)
+    assert "note: output 'y' is declared as [1, ?]; it is [2, 4, 8, 9]" in said
 
 
 def test_a_shape_or_dtype_that_is_misread_is_noticed(tmp_path: Path, monkeypatch) -> None:

@@ -72,6 +72,8 @@ def compile(
     with COMPILING:
         progress(f"loading {_model_name(model)}")
         network = _load(model, options)
+        for note in network.notes:
+            progress(f"note: {note}")
         work = _Work(options, batches, progress, dump)
         modules = work.modules(_jobs(hardware, _at_batches(network, batches), options))
     path = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="tvm_winograd-"))

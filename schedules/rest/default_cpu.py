@@ -7,6 +7,7 @@ less: one sum of 4,096 terms is wrong by 1e-6, four times as much as a convoluti
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm.tirx.analysis import undefined_vars
@@ -15,10 +16,9 @@ from tvm_winograd.gpu import Cpu
 from tvm_winograd.te.common import product
 
 from ..base import blocks
-from . import elementwise
+from . import dense_cpu, elementwise
+from .cores import spread
 
-_PER_THREAD = 4  # parallel iterations per core that balance the load
-_SMALL = 16384  # iterations below which threads cost more than they give
 _LONG = 256  # terms of a sum
 _PARTS = "parts_of_sums"
 _MOST_PARTS = 64  # of a long one, vectors of the machine
@@ -26,18 +26,25 @@ _MOST_PARTS = 64  # of a long one, vectors of the machine
 
 def schedule(sch: Any, cpu: Cpu) -> None:
     """Split long sums, fuse and parallelise the leading spatial loops of every block, in place."""
-    for block in sch.get_child_blocks(sch.get_sblock("root")):
+    products = [sch.get(b).name_hint for b in _but(sch, []) if dense_cpu.takes(sch, b)]
+    for block in _but(sch, products):
         _split_sum(sch, block)  # its parts become the block's first variable and its last loop
     for block in elementwise.gather(sch):
+        if sch.get(block).name_hint in products:
+            continue
         loops = sch.get_loops(block)
         extents = _extents(sch, loops)
         spatial = _leading_spatial(sch, block, len(loops)) - (_PARTS in sch.get(block).annotations)
-        if extents is None or not spatial or product(extents) < _SMALL:
-            continue
-        count = 1
-        while count < spatial and product(extents[:count]) < _PER_THREAD * cpu.cores:
-            count += 1
-        sch.parallel(sch.fuse(*loops[:count]) if count > 1 else loops[0])
+        if extents is not None and spatial:
+            spread(sch, loops[:spatial], product(extents), cpu)
+    for name in products:
+        dense_cpu.schedule(sch, sch.get_sblock(name), cpu)
+
+
+def _but(sch: Any, names: Sequence[str]) -> list[Any]:
+    """The blocks of a function without those of these names."""
+    found = sch.get_child_blocks(sch.get_sblock("root"))
+    return [block for block in found if sch.get(block).name_hint not in names]
 
 
 def _split_sum(sch: Any, block: Any) -> None:

@@ -51,14 +51,15 @@ def load_source(
         raise ModelError(
             f"the artifact was made from {made}; give that model (--model) to verify it"
         )
+    asked = artifact.manifest.get("options", {}).get("batch", batch)
     loaded = load_model(
         model,
-        batch=batch,
+        batch=None if asked is None else batch,  # the file's own, as it was compiled
         weights=weights,
         seed=source.get("seed", 0),
         trust=trust,
         input_shapes=source.get("input_shapes"),
-    )
+    ).at_batch(batch)
     for key in ("name", "sha256", "weights"):
         if source.get(key) != loaded.source.get(key):
             raise ModelError(

@@ -74,6 +74,7 @@ class Model:
     labels: list[str] | None = None
     rebuild: Callable[[int], Any] | None = None  # batch -> `mod` for it; None: not known
     original: Original | None = None  # the outputs of inputs by its own framework, float32
+    notes: tuple[str, ...] = ()  # what a user should know of its file
 
     @property
     def batch(self) -> int:

@@ -49,28 +49,39 @@ def check_file(proto: Any, path: Path) -> Any:
     return proto
 
 
-def check_outputs(proto: Any, batch: int | None, outputs: Sequence[TensorSpec]) -> None:
+def check_outputs(proto: Any, batch: int | None, outputs: Sequence[TensorSpec]) -> tuple[str, ...]:
     """Compares the outputs with what the file declares, where that is a number.
 
     Args:
         batch: bound by the user: then axis 0 may differ.
+    Returns:
+        Notes on outputs of another rank than declared, where a size is declared as open: exporters
+        write so what they do not know.
     Raises:
         ModelError: another rank or size.
     """
+    notes = []
     for declared, output in zip(proto.graph.output, outputs, strict=True):
         tensor = declared.type.tensor_type
         if not tensor.HasField("shape"):
             continue
         want = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
         free = [n in (None, -1, 0) or (axis == 0 and batch) for axis, n in enumerate(want)]
+        shown = str(want).replace("None", "?")
+        if len(want) != len(output.shape) and None in want:
+            notes.append(
+                f"output {declared.name!r} is declared as {shown}; it is {list(output.shape)}"
+            )
+            continue
         same = len(want) == len(output.shape) and all(
             f or n == s for f, n, s in zip(free, want, output.shape, strict=True)
         )
         if not same:
             raise ModelError(
-                f"output {declared.name!r} is declared as {want}, but its graph gives "
+                f"output {declared.name!r} is declared as {shown}, but its graph gives "
                 f"{list(output.shape)}; export the model again"
             )
+    return tuple(notes)
 
 
 def _check_domains(proto: Any) -> None:

@@ -16,9 +16,12 @@ from onnx import helper, inliner, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from ..errors import ModelError
+from ..ir.recurrent import CELLS
 from .model import DTYPES, IMPORT_ERRORS, Sizes, wrong_dtype
 
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli")
+# random, and recurrent layers, of which onnx.reference overlooks attributes
+_NOT_COMPUTED = (*_RANDOM, *CELLS)
 _AUTO_PADDED = ("Conv", "MaxPool", "AveragePool", "LpPool")
 _ALL_OUTPUTS = ("Split", "TopK", "Unique")  # of which none is optional
 _SMALL = 1024  # elements; larger constants are no shapes
@@ -265,7 +268,7 @@ def _compute(
         return [np.array(shape, np.int64)]
     names = [name for name in node.input if name]
     graphs = any(a.HasField("g") or a.graphs for a in node.attribute)
-    if graphs or node.op_type in _RANDOM or any(name not in constants for name in names):
+    if graphs or node.op_type in _NOT_COMPUTED or any(name not in constants for name in names):
         return None
     inputs = [_value_info(n, constants[n]) for n in dict.fromkeys(names)]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output]

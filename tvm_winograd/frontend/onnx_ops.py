@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from ..ir.recurrent import CELLS
 from . import onnx_indexing as indexing
 from . import sorting
 from .arithmetic import floor_mod, roi_align, tiled
 from .onnx_node import Node
+from .onnx_recurrent import converter
 from .onnx_resize import resize
 
 _SEQUENCE = "only tensors are; export the model without sequences and optional values"
@@ -265,4 +267,5 @@ CONVERT: dict[str, Callable[[Node], Any]] = {
     "GatherND": indexing.gather_nd,
     **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), indexing.scatter),
     "LayerNormalization": _layer_norm,
+    **{cell: converter(cell) for cell in CELLS},
 }

@@ -1,7 +1,8 @@
 """What onnx.reference (1.23) computes otherwise than ONNX says, for `verify` to compare with.
 
 Before opset 14 it gives a BatchNormalization the statistics of its input, before 13 it takes a
-Softmax over its axis alone, and an LRN over as many channels as there are images.
+Softmax over its axis alone, and an LRN over as many channels as there are images. Of recurrent
+layers it overlooks some attributes: such a model it cannot run.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+
+from ..ir.recurrent import CELLS
 
 
 class BatchNormalization(OpRun):
@@ -56,6 +59,21 @@ class Softmax(OpRun):
 class LogSoftmax(Softmax):
     def _run(self, x: Any, **attrs: Any) -> Any:
         return (np.log(super()._run(x)[0]),)
+
+
+# of LSTM, GRU and RNN; older releases take "reverse" for "forward"
+_OVERLOOKED = ("activations", "activation_alpha", "activation_beta", "clip", "input_forget")
+
+
+def overlooked(proto: Any) -> list[str]:
+    """The nodes of a model, by operator and name, that onnx.reference computes wrongly."""
+    return [
+        f"{node.op_type} (node {node.name!r}) with {a.name}"
+        for node in proto.graph.node
+        if node.op_type in CELLS
+        for a in node.attribute
+        if a.name in _OVERLOOKED or a.s == b"reverse"
+    ]
 
 
 def corrections(opsets: Any) -> list[type[OpRun]]:

@@ -68,10 +68,11 @@ def from_exported(
     """
     _torch()
     from .torch_import import import_program
+    from .torch_recurrent import decompositions
 
     _check_dtypes(exported)
     sizes = _sizes(exported, batch, given or {})
-    program, exported = exported, exported.run_decompositions()
+    program, exported = exported, exported.run_decompositions(decompositions(exported))
     names = _buffers_as_parameters(exported)
     try:
         mod = import_program(exported, sizes)

@@ -19,6 +19,7 @@ from ..errors import ModelError
 from .model import IMPORT_ERRORS, refused
 from .torch_indexing import CONVERT as INDEXING
 from .torch_ops import convert_map
+from .torch_recurrent import CONVERT as RECURRENT
 from .torch_sorting import CONVERT as SORTING
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -62,7 +63,7 @@ class Importer(ExportedProgramImporter):
         self.exported, self.sizes = exported, sizes
         self._known: dict[Any, np.ndarray | None] = {}
         self._constants = _constants(exported)
-        ours = {**convert_map(), **INDEXING, **SORTING}
+        ours = {**convert_map(), **INDEXING, **SORTING, **RECURRENT}
         theirs = {n: _without_importer(f) for n, f in self.create_convert_map().items()}
         self.convert_map: dict[str, Any] = {
             n: self._checked(f) for n, f in {**theirs, **ours}.items()

@@ -8,7 +8,7 @@ import tvm
 import tvm.s_tir as s_tir
 from tvm import tirx
 
-from tvm_winograd.schedules.rest import default_cpu, default_cuda
+from tvm_winograd.schedules.rest import default_cpu, default_cuda, recurrent
 
 from ..choose.select import Choice
 from ..errors import BuildError, UnsupportedError
@@ -60,6 +60,8 @@ def schedule_function(
     if func.attrs and func.attrs.get("tirx.is_scheduled"):  # made ready, as packing is in places
         return func, _entry("ready", "default", "made with its threads")
     reason = choice.reason if choice else "no convolution: not ours"
+    if (walk := recurrent.schedule(func, hardware)) is not None:
+        return walk, _entry("recurrent", "default", reason)
     if isinstance(hardware, Cpu):
         if not _has_blocks(func):  # loops that TVM writes out itself, such as a scatter's
             return func, _entry("sequential", "default", reason)

@@ -1,4 +1,5 @@
-"""Shape changes of parameters, done once at compile time; and the parameter list of "main"."""
+"""Shape changes of parameters and parameters joined to one, done once at compile time; and the
+parameter list of "main"."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatt
 
 
 def fold_param_shapes(mod: tvm.IRModule, params: Params) -> tuple[tvm.IRModule, Params]:
-    """reshape, permute_dims and the like of a parameter become a parameter of that shape.
+    """reshape, permute_dims and the like of a parameter become a parameter of that shape, and so
+    does a concat of parameters alone.
 
-    Frontends emit them for each bias of a convolution and each weight of a linear layer.
+    Frontends emit them for each bias of a convolution, each weight of a linear layer, and for both
+    directions of a recurrent one.
     """
     main = mod["main"]
     folding = _Folding(mod, param_names(main, params), params)
@@ -57,16 +60,17 @@ class _Folding(PyExprMutator):
         super().__init__(mod)
         self.names = dict(names)
         self.values = {variable: params[name] for variable, name in names.items()}
-        self.made: dict[tuple, relax.Var] = {}  # (parameter, operator, axes, shape) -> the new one
+        # (parameters, operator, axes, shape) -> the new one
+        self.made: dict[tuple, relax.Var] = {}
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value = self._folded(binding.value)
         if value is None or not isinstance(binding.var, relax.DataflowVar):
             super().visit_var_binding_(binding)
             return
-        call = binding.value
-        name = f"{self.names[call.args[0]]}.{'x'.join(map(str, value.shape))}"
-        key = (call.args[0], call.op.name, str(getattr(call.attrs, "axes", "")), value.shape)
+        call, given = binding.value, _arguments(binding.value)
+        name = "+".join(self.names[v] for v in given) + f".{'x'.join(map(str, value.shape))}"
+        key = (given, call.op.name, str(getattr(call.attrs, "axes", "")), value.shape)
         if key not in self.made:
             ty = relax.TensorType(value.shape, str(value.dtype))
             self.made[key] = relax.Var(name.replace(".", "_"), ty)
@@ -75,12 +79,16 @@ class _Folding(PyExprMutator):
         self.set_var_remap(binding.var, self.made[key])
 
     def _folded(self, call: Any) -> np.ndarray | None:
-        """The array that `call` makes of a parameter, if it only changes the shape."""
+        """The array that `call` makes of parameters, if it only moves their values."""
         if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
             return None
-        if not call.args or call.args[0] not in self.names:
+        given = _arguments(call)
+        if not given or any(v not in self.names for v in given):
             return None
-        array = self.values[call.args[0]]
+        if call.op.name == "relax.concat":
+            axis = call.attrs.axis
+            return None if axis is None else np.concatenate([self.values[v] for v in given], axis)
+        array = self.values[given[0]]
         if call.op.name in _RESHAPES:
             return array.reshape(static_shape(call))
         if call.op.name == "relax.permute_dims":
@@ -88,3 +96,9 @@ class _Folding(PyExprMutator):
             order = [int(a) for a in axes] if axes else None
             return np.ascontiguousarray(np.transpose(array, order))
         return None
+
+
+def _arguments(call: relax.Call) -> tuple[relax.Expr, ...]:
+    """The tensors that a shape change or a concat is made of."""
+    first = call.args[:1]
+    return tuple(first[0].fields if first and isinstance(first[0], relax.Tuple) else first)

@@ -178,11 +178,11 @@ def apply_epilogue(
     if applied := epilogue.applied:
         # TVM 0.27 takes the bits of a bfloat16 that is loaded in a Let's value for a number.
         named = spec.dtype != "bfloat16"
-        value = _once(applied.tir, value, spec.acc) if named else applied.tir(value)
+        value = once(applied.tir, value, spec.acc) if named else applied.tir(value)
     return value.astype(spec.out_dtype)
 
 
-def _once(function: Callable[[Expr], Expr], value: Expr, dtype: str) -> Expr:
+def once(function: Callable[[Expr], Expr], value: Expr, dtype: str) -> Expr:
     """function(value); a value that it reads several times is computed once."""
     name = tirx.Var("value", dtype)
     out, reads = function(name), []

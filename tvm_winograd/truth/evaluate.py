@@ -14,10 +14,12 @@ import numpy as np
 
 from ..errors import InputError, UnsupportedError
 from ..ir.conv_spec import conv2d_spec, layer_names, static_shape, weight_to_oihw
+from ..ir.recurrent import recurrent_of
 from ..shapes import ConvSpec
 from . import reference
 from .loops import compile_loops
 from .numpy_ops import OPS
+from .numpy_recurrent import recurrent
 
 Conv = Callable[[ConvSpec, np.ndarray, np.ndarray], np.ndarray]
 # (index, layer name, spec, x, w, y), arrays in the evaluation dtype, w as (k, c/groups, r, s)
@@ -129,11 +131,15 @@ class _Run:
         return OPS[name](call.attrs, *(self.value(arg) for arg in call.args))
 
     def call_tir(self, call: Any) -> Any:
-        """A loop nest that an importer has made: compiled as it is, and run in its own dtypes."""
+        """A loop nest that an importer has made: a recurrent layer by its formulas, any other
+        compiled as it is, and run in its own dtypes."""
+        arrays = [self.value(arg) for arg in call.args[1].fields]
+        if (layer := recurrent_of(self.mod[call.args[0]])) is not None:
+            return recurrent(layer, arrays)
         kernel = self.kernels.get(call.args[0])
         if kernel is None:
             kernel = self.kernels[call.args[0]] = compile_loops(self.mod[call.args[0]])
-        return self.cast(kernel(call, [self.value(arg) for arg in call.args[1].fields]))
+        return self.cast(kernel(call, arrays))
 
     def conv2d(self, call: Any) -> np.ndarray:
         spec = conv2d_spec(call)
