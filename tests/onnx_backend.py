@@ -4,9 +4,9 @@
 
 A row says whether a test's numbers are right, whether it was refused (and whether the refusal names
 the operator or value), or wrong. Rows that exist are kept: a run that was stopped is continued.
-A test of `node` passes everything as a graph input, even axes and shapes. Inputs that are not
-float32 become constants here; where that is refused, so do all but the first float32 input. The
-column `constants` says which. Tests of kind `real` need files from the network and are left out.
+A test of `node` passes everything as a graph input, even axes and shapes. Inputs of dtypes that
+networks do not take become constants here; where that is refused, so do all that are not float32,
+then all but one. The column `constants` says which. Tests of kind `real` need files from the network and are left out.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ import onnx
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
+from tvm_winograd.frontend.model import DTYPES
+
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 ROWS = Path(__file__).with_name("data") / "onnx_backend.csv"
 SECONDS = 120  # per test
@@ -45,7 +47,7 @@ class Row:
     opset: int
     operators: str  # of the model, with a blank between
     verdict: str
-    constants: str  # inputs made constants: "", "not float32", "all but one"
+    constants: str  # inputs made constants: "", "other dtypes", "not float32", "all but one"
     detail: str
 
 
@@ -73,18 +75,28 @@ def cases(kinds: Sequence[str] = KINDS) -> Iterator[Case]:
 
 def run_case(case: Case) -> Row:
     """Compile a test's model, run it on its inputs, and compare."""
-    not_floats = {n for n, v in case.inputs.items() if not _is_float32(v)}
-    floats = [n for n in case.inputs if n not in not_floats]
-    if not floats:
-        return _row(case, "left out", "", f"no float32 input: {_kinds(case.inputs)}")
-    if odd := [n for n in not_floats if not isinstance(case.inputs[n], np.ndarray)]:
+    taken = [n for n, v in case.inputs.items() if getattr(v, "dtype", None) in DTYPES]
+    if not taken:
+        return _row(case, "left out", "", f"no input that is taken: {_kinds(case.inputs)}")
+    if odd := [n for n, v in case.inputs.items() if not isinstance(v, np.ndarray)]:
         return _row(case, "left out", "", f"input {odd[0]!r} is no tensor")
-    row = _attempt(case, not_floats, "not float32" if not_floats else "")
-    rest = {*not_floats, *floats[1:]}
-    if row.verdict == "refused" and len(floats) > 1:
-        again = _attempt(case, rest, "all but one")
-        return row if again.verdict in ("refused", "left out") else again
-    return row
+    rows = []
+    for label, inputs in _inputs(case, taken):
+        row = _attempt(case, set(case.inputs) - set(inputs), label)
+        if row.verdict != "refused":
+            return row
+        rows.append(row)
+    return rows[0]
+
+
+def _inputs(case: Case, taken: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """(what is constant, the inputs that stay), from all that can stay to one."""
+    yield "" if len(taken) == len(case.inputs) else "other dtypes", taken
+    floats = [n for n in taken if case.inputs[n].dtype == np.float32]
+    if 0 < len(floats) < len(taken):
+        yield "not float32", floats
+    if len(first := (floats or taken)[:1]) < len(taken):
+        yield "all but one", first
 
 
 def _attempt(case: Case, constant: set[str], label: str) -> Row:
@@ -164,10 +176,6 @@ def _with_constants(case: Case, constant: set[str]) -> onnx.ModelProto:
     model.graph.initializer.extend(values)
     model.ir_version = max(model.ir_version, 4)  # before, initializers had to be inputs too
     return model
-
-
-def _is_float32(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.float32
 
 
 def _kinds(inputs: dict[str, Any]) -> str:

@@ -82,7 +82,6 @@ class _Static:
     def __init__(self, proto: Any, sizes: Sizes) -> None:
         graph = proto.graph
         self.opsets = proto.opset_import
-        (self.version,) = (o.version for o in self.opsets if o.domain in ("", "ai.onnx"))
         self.ir_version = max(proto.ir_version, _IR_VERSION)
         self.nodes = list(graph.node)
         self.constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
@@ -174,7 +173,7 @@ class _Static:
         if node.op_type in _AUTO_PADDED:
             _explicit_pads(node, shapes)
         if node.op_type == "ConvTranspose":
-            _transposed_pads(node, shapes, self.version)
+            _transposed_pads(node, shapes)
         return [node]
 
     def _clip(self, node: Any) -> list[Any]:
@@ -314,7 +313,7 @@ def _explicit_pads(node: Any, shapes: dict[str, list[int]]) -> None:
     _replace(node, ("auto_pad", "pads"), "pads", before + after)
 
 
-def _transposed_pads(node: Any, shapes: dict[str, list[int]], version: int) -> None:
+def _transposed_pads(node: Any, shapes: dict[str, list[int]]) -> None:
     """output_shape or auto_pad of a ConvTranspose as pads and output_padding, in place.
 
     An odd sum of pads has its larger part at the end for SAME_UPPER, else at the beginning.
