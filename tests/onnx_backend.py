@@ -6,7 +6,8 @@ A row says whether a test's numbers are right, whether it was refused (and wheth
 the operator or value), or wrong. Rows that exist are kept: a run that was stopped is continued.
 A test of `node` passes everything as a graph input, even axes and shapes. Inputs of dtypes that
 networks do not take become constants here; where that is refused, so do all that are not float32,
-then all but one. The column `constants` says which. Tests of kind `real` need files from the network and are left out.
+then all but one. The column `constants` says which. Tests of kind `real` need files from the
+network and are left out.
 """
 
 from __future__ import annotations

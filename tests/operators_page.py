@@ -32,8 +32,8 @@ network and are left out. `python tests/onnx_backend.py` runs them all and write
 |---|---|---|---|---|
 | {right} | {refused} | {left} | {wrong} | {raw} |
 
-Left out: {reasons}. Inputs that are not float32 become constants in these tests; where that is
-refused, so do all but the first.
+Left out: {reasons}. Inputs of dtypes that networks do not take become constants in these tests;
+where that is refused, so do all that are not float32, then all but one.
 
 Right: an operator in at least one test of its own (`node`), with how many of them.
 

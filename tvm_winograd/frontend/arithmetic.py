@@ -17,6 +17,23 @@ def floor_mod(emit: Callable[[Any], Any], a: Any, b: Any) -> Any:
     return emit(relax.op.where(turned, emit(relax.op.add(rest, b)), rest))
 
 
+def extreme(
+    emit: Callable[[Any], Any], op: Callable[..., Any], x: Any, axes: Any, keep: Any
+) -> Any:
+    """op, relax's max or min, of truth values too: TVM has no least one to begin at."""
+    if str(x.ty.dtype) != "bool":
+        return emit(op(x, axes, keep))
+    return emit(relax.op.astype(emit(op(emit(relax.op.astype(x, "int8")), axes, keep)), "bool"))
+
+
+def integer_power(emit: Callable[[Any], Any], x: Any, exponent: int) -> Any:
+    """x times itself; TVM has no power of integers."""
+    power = emit(relax.op.ones_like(x)) if exponent == 0 else x
+    for _ in range(exponent - 1):
+        power = emit(relax.op.multiply(power, x))
+    return power
+
+
 def tiled(emit: Callable[[Any], Any], x: Any, repeats: Sequence[int]) -> Any:
     """x again and again along its axes, by indices that are constants.
 

@@ -43,7 +43,8 @@ def refused(what: str, error: Exception) -> ModelError:
         error: what the importer raised; its first line is quoted if it says anything.
     """
     line = str(error).strip().split("\n", 1)[0]
-    why = "TVM's importer cannot convert it" if _RAW.search(line) else line
+    internal = isinstance(error, AttributeError | KeyError | IndexError | TypeError)
+    why = "TVM's importer cannot convert it" if internal or _RAW.search(line) else line
     return ModelError(f"{what} is not supported: {why}; export the model without it")
 
 

@@ -42,7 +42,7 @@ class Inferred:
         """Whether a relax tensor type may be of this value."""
         if self.dtype is not None and str(ty.dtype) != self.dtype:
             return False
-        if self.shape is None or ty.shape is None:
+        if self.shape is None or not isinstance(ty.shape, relax.ShapeExpr):
             return True
         got = [int(dim) if isinstance(dim, tirx.IntImm) else None for dim in ty.shape.values]
         return len(got) == len(self.shape) and all(
@@ -159,7 +159,8 @@ class Importer(ONNXGraphImporter):
             ty = getattr(value, "ty", None)
             if not isinstance(ty, relax.TensorType):
                 continue
-            if ty.shape is None or not all(isinstance(d, tirx.IntImm) for d in ty.shape.values):
+            fixed = isinstance(ty.shape, relax.ShapeExpr)
+            if not fixed or not all(isinstance(d, tirx.IntImm) for d in ty.shape.values):
                 raise ModelError(
                     f"{what(node)} gives {name!r} of no fixed size, which is not supported: export "
                     "the model without it"

@@ -16,7 +16,7 @@ from tvm import relax
 from ..ir.recurrent import CELLS
 from . import onnx_indexing as indexing
 from . import sorting
-from .arithmetic import floor_mod, roi_align, tiled
+from .arithmetic import extreme, floor_mod, integer_power, roi_align, tiled
 from .onnx_node import Node
 from .onnx_recurrent import converter
 from .onnx_resize import resize
@@ -91,11 +91,13 @@ def _mod(node: Node) -> Any:
 def _pow(node: Node) -> Any:
     """The exponent may be of another type; the result has the base's."""
     x, exponent = node.inputs
+    known = node.known[1]
+    if not node.dtype().startswith("float"):
+        if known is None or known.size != 1 or known.item() not in range(17):
+            raise node.refuse("of integers it must be a power of 0 to 16, a constant")
+        return integer_power(node.emit, x, int(known.item()))
     if node.dtype(1) == node.dtype():
         return None
-    if not node.dtype().startswith("float"):
-        raise node.refuse("its base is an integer and its exponent is not of the same type")
-    known = node.known[1]
     if known is not None:
         return relax.op.power(x, relax.const(known.astype(node.dtype())))
     return relax.op.power(x, node.emit(relax.op.astype(exponent, node.dtype())))
@@ -241,6 +243,36 @@ def _running_sum(node: Node) -> Any:
     return sorting.running_sum(node.bb, node.inputs[0], axis, exclusive, reverse)
 
 
+def _truth_extreme(op: Callable[..., Any]) -> Callable[[Node], Any]:
+    """ReduceMax and ReduceMin of truth values; TVM's own of others."""
+
+    def convert(node: Node) -> Any:
+        if node.dtype() != "bool":
+            return None
+        keep, nothing = (
+            bool(node.attrs.get("keepdims", 1)),
+            node.attrs.get("noop_with_empty_axes", 0),
+        )
+        axes = node.attrs.get("axes") if node.opset < 18 else node.constant(1)
+        if axes is None or not len(axes):
+            return node.inputs[0] if nothing else extreme(node.emit, op, node.inputs[0], None, keep)
+        return extreme(node.emit, op, node.inputs[0], [int(a) for a in axes], keep)
+
+    return convert
+
+
+def _bit_shift(node: Node) -> Any:
+    """By its width or more all bits are gone; C leaves that open."""
+    x, by = node.inputs
+    width = relax.const(np.iinfo(node.dtype()).bits, node.dtype(1))
+    op = relax.op.left_shift if node.text("direction", "LEFT") == "LEFT" else relax.op.right_shift
+    zero = relax.const(0, node.dtype(1))
+    above = node.emit(relax.op.less(by, width))
+    inside = node.emit(relax.op.logical_and(above, node.emit(relax.op.greater_equal(by, zero))))
+    held = node.emit(relax.op.where(inside, by, zero))
+    return relax.op.where(inside, node.emit(op(x, held)), relax.const(0, node.dtype()))
+
+
 def _check_length(node: Node, axis: int) -> None:
     if why := sorting.too_long(node.inputs[0], axis):
         raise node.refuse(f"its axis has {why}", "compute it from the outputs")
@@ -263,6 +295,9 @@ CONVERT: dict[str, Callable[[Node], Any]] = {
     "LpNormalization": _lp_normalization,
     "TopK": _top_k,
     "CumSum": _running_sum,
+    "BitShift": _bit_shift,
+    "ReduceMax": _truth_extreme(relax.op.max),
+    "ReduceMin": _truth_extreme(relax.op.min),
     **dict.fromkeys(("Gather", "GatherElements"), indexing.gather),
     "GatherND": indexing.gather_nd,
     **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), indexing.scatter),

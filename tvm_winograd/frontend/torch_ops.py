@@ -46,6 +46,7 @@ def convert_map() -> dict[str, Convert]:
         **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default"), _divide),
         "div.Tensor": _divide,
         "exp2.default": _power_of_2,
+        **dict.fromkeys(("pow.Tensor_Scalar", "pow.Scalar", "pow.Tensor_Tensor"), _power),
         "roi_align.default": _roi_align,
         **dict.fromkeys(("repeat.default", "tile.default"), _repeat),
         **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), _remainder),
@@ -163,6 +164,23 @@ def typed(value: Any, dtype: str, importer: Any) -> Any:
     if str(x.ty.dtype) == dtype:
         return x
     return importer.block_builder.emit(relax.op.astype(x, dtype))
+
+
+def _power(node: Any, importer: Any) -> Any:
+    """Of floats TVM's own; integers are multiplied."""
+    from tvm import relax
+
+    from .arithmetic import integer_power
+
+    noted, (base, exponent) = node.meta["val"].dtype, node.args[:2]
+    dtype = str(importer._convert_data_type(noted))
+    if noted.is_floating_point:
+        x, y = (typed(value, dtype, importer) for value in (base, exponent))
+        return importer.block_builder.emit(relax.op.power(x, y))
+    if not isinstance(exponent, int) or exponent not in range(17):
+        what = f"pow of integers by {exponent} (node {node.name!r})"
+        raise refuse(what, "a number of 0 to 16 is needed")
+    return integer_power(importer.block_builder.emit, typed(base, dtype, importer), exponent)
 
 
 def _roi_align(node: Any, importer: Any) -> Any:
@@ -294,9 +312,12 @@ def _extreme(values: Any, indices: Any) -> Convert:
 
 def _reduced(function: Any) -> Convert:
     def convert(node: Any, importer: Any) -> Any:
+        from .arithmetic import extreme
+
         axes = argument(node, 1, "dim", None) or None  # all
         keep = bool(argument(node, 2, "keepdim", False))
-        return importer.block_builder.emit(function(importer.env[node.args[0]], axes, keep))
+        x = importer.env[node.args[0]]
+        return extreme(importer.block_builder.emit, function, x, axes, keep)
 
     return convert
 

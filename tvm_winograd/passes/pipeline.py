@@ -20,7 +20,7 @@ import tvm
 from tvm import relax
 
 from ..gpu import Hardware, make_target
-from . import ragged_pools
+from . import extremes, ragged_pools
 from .apply_schedules import apply_schedules
 from .chain_peaks import chain_peaks
 from .choose_layout import Layout, choose_layout, to_layout
@@ -264,7 +264,7 @@ def _tidy_passes() -> list[Any]:
 
 def _legalize_passes() -> list[Any]:
     return [
-        relax.transform.LegalizeOps(ragged_pools.legalizations()),
+        relax.transform.LegalizeOps({**ragged_pools.legalizations(), **extremes.legalizations()}),
         relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
         relax.transform.FuseOps(),
