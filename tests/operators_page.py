@@ -6,12 +6,17 @@ code's tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from onnx_backend import KINDS, Row, read_rows
 
-PAGE = Path(__file__).parents[1] / "docs" / "operators.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "operators.md"
+ZOO = ROOT / "benchmarks" / "results" / "cpu-2026-12-01-zoo.json"  # of benchmarks/zoo.py
 _HEAD = """# Operators
 
 This page is made by `python tests/operators_page.py`; change the code or the rows, not the page.
@@ -43,6 +48,18 @@ Refused in every test of their own:
 
 {refusals}
 
+## Networks
+
+`python benchmarks/zoo.py` compiles networks of torchvision and timm in three forms, and .onnx files
+of wheels on PyPI, for this CPU, and compares every output: of networks with torch in float64 (a
+relative error of 1e-4, or ten times torch's own in float32), of files with onnxruntime.
+
+| form | right | wrong | refused | failed | not exported by torch |
+|---|---|---|---|---|---|
+{networks}
+
+Not right: {others}
+
 ## torch.export
 
 Programs are decomposed to torch's core operators first; a composite operator needs its parts only.
@@ -69,6 +86,10 @@ def page(rows: Sequence[Row]) -> str:
         refusals=_sentence(bad),
         ours=_sentence(f"`{name}`" for name in ours),
         theirs=_sentence(f"`{name}`" for name in theirs),
+        networks="\n".join(_networks()),
+        others=_sentence(
+            f"{r['name']} ({r['form']}: {r['status']})" for r in _zoo() if r["status"] != "right"
+        ),
         **counts,
     )
 
@@ -98,9 +119,23 @@ def _torch_operators() -> tuple[list[str], list[str]]:
     from tvm_winograd.frontend.torch_indexing import CONVERT
     from tvm_winograd.frontend.torch_ops import convert_map
     from tvm_winograd.frontend.torch_recurrent import CONVERT as RECURRENT
+    from tvm_winograd.frontend.torch_sorting import CONVERT as SORTING
 
-    ours = {*convert_map(), *CONVERT, *RECURRENT}
+    ours = {*convert_map(), *CONVERT, *RECURRENT, *SORTING}
     return sorted(ours), sorted(set(ExportedProgramImporter().create_convert_map()) - ours)
+
+
+def _zoo() -> list[dict[str, Any]]:
+    return list(json.loads(ZOO.read_text(encoding="utf-8"))["rows"])
+
+
+def _networks() -> Iterator[str]:
+    """A line of the table for each form."""
+    names = {"pt2": "torch.export", "dynamo": "ONNX, dynamo", "torchscript": "ONNX, TorchScript"}
+    count = Counter((row["form"], row["status"]) for row in _zoo())
+    for form, name in (names | {"file": "files of wheels"}).items():
+        cells = [count[form, s] for s in ("right", "wrong", "refused", "failed", "not exported")]
+        yield f"| {name} | {' | '.join(map(str, cells))} |"
 
 
 def _sentence(names: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ FUNCTIONS = {
     "all of it": lambda x: (x[:1].amax(), x[1:2].amin()),
     "argmax": lambda x: x.argmax(1),
     "argmin": lambda x: x.argmin(1),
+    "product": lambda x: (x.clamp(-9, 9).prod(1), x.clamp(-9, 9).int().prod(0, keepdim=True)),
     "with places": lambda x: x.max(1),
     "truth": lambda x: ((x > 0).amax(1), (x > 0).amin(1)),
     "integers": lambda x: x.clamp(-9, 9).int().amax(1),

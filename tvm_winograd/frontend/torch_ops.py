@@ -36,6 +36,7 @@ def convert_map() -> dict[str, Convert]:
         "min.dim": _extreme(op.min, op.argmin),
         "amax.default": _reduced(op.max),
         "amin.default": _reduced(op.min),
+        "prod.dim_int": _product,
         "adaptive_max_pool2d.default": _adaptive_max_pool2d,
         **dict.fromkeys(
             ("clamp.default", "clamp.Tensor", "clip.default", "hardtanh.default"), _clamp
@@ -320,6 +321,14 @@ def _reduced(function: Any) -> Convert:
         return extreme(importer.block_builder.emit, function, x, axes, keep)
 
     return convert
+
+
+def _product(node: Any, importer: Any) -> Any:
+    from tvm import relax
+
+    x = typed(node.args[0], str(importer._convert_data_type(node.meta["val"].dtype)), importer)
+    keep = bool(argument(node, 2, "keepdim", False))
+    return importer.block_builder.emit(relax.op.prod(x, [node.args[1]], keep))
 
 
 def _adaptive_max_pool2d(node: Any, importer: Any) -> Any:
