@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 import tvm_winograd
-from tvm_winograd import TvmWinogradError, cli
+from tvm_winograd import TvmWinogradError, cli, compiler
 from tvm_winograd.check.inspect import layers_of
 from tvm_winograd.choose.chooser import make_chooser
 from tvm_winograd.choose.options import Limits, Wishes
 from tvm_winograd.cli.options import parse_bytes
+from tvm_winograd.errors import InputError, UnsupportedError
 from tvm_winograd.frontend.builtin import builtin_model
 from tvm_winograd.frontend.resnet import ResNetConfig
 from tvm_winograd.gpu import gpu_for
@@ -113,3 +114,11 @@ def test_made_up_times_are_pointed_out(tmp_path):
     log_store.merge(tmp_path, [replace(row, gpu=logs.MOCK)])
     make_chooser(H200, Wishes(logs=tmp_path), said.append)
     assert len(said) == 1 and said[0].startswith("1 rows of") and "made-up" in said[0]
+
+
+def test_wrong_names_are_refused_before_a_model_is_loaded(monkeypatch, tmp_path):
+    monkeypatch.delattr(compiler, "load_model")
+    with pytest.raises(InputError, match="nowhere is no folder; give a folder of tables"):
+        tvm_winograd.compile("resnet18", logs=tmp_path / "nowhere")
+    with pytest.raises(UnsupportedError, match="winograd-f4-fused"):
+        tvm_winograd.compile("resnet18", algorithm="winograd-f4-fused")  # none for CPUs

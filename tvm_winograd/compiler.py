@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .choose.chooser import make_chooser
+from .choose.chooser import check_wishes, make_chooser
 from .choose.options import Options, Wishes, document
 from .codegen import build
 from .codegen.artifact import (
@@ -66,6 +66,8 @@ def compile(
     hardware = _hardware(options, progress)
     batches = make_batches(options.batch, options.buckets)
     _check_toolchain(options)
+    for each in hardware:
+        check_wishes(each, options)
     check_space()
     if output is not None:
         check_replaceable(Path(output))

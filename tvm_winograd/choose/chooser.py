@@ -31,10 +31,10 @@ def make_chooser(
         tables: look at tuning tables. Without, choices for two layouts are comparable: a table
             may know one of them only.
     Raises:
-        UnsupportedError: `logs` does not exist, or an algorithm not on this hardware.
+        UnsupportedError: an algorithm not on this hardware.
+        InputError: `logs` does not exist.
     """
-    for algorithm in (wishes.algorithm, *wishes.layers.values()):
-        kernels_of(algorithm, hardware)
+    check_wishes(hardware, wishes)
     rows = _rows(hardware, wishes.logs, progress) if tables else ()
     options: dict[str, Any] = {"rows": rows, "limits": wishes.limits}
 
@@ -59,14 +59,25 @@ def make_chooser(
     return chooser
 
 
+def check_wishes(hardware: Hardware, wishes: Wishes) -> None:
+    """What needs no model to be refused.
+
+    Raises:
+        UnsupportedError: an algorithm not on this hardware.
+        InputError: `logs` does not exist.
+    """
+    for algorithm in (wishes.algorithm, *wishes.layers.values()):
+        kernels_of(algorithm, hardware)
+    if wishes.logs is not None:
+        logs.folder_of(wishes.logs)
+
+
 def _rows(
     hardware: Hardware, folder: str | Path | None, progress: Callable[[str], None]
 ) -> list[logs.Row]:
     places = [logs.shipped_folder()]
     if folder is not None:
-        places.insert(0, Path(folder))
-    if not places[0].is_dir():
-        raise UnsupportedError(f"{folder} is no folder; give a folder of tables")
+        places.insert(0, logs.folder_of(folder))
     rows, complaints = logs.read_places(places, hardware.arch)
     for complaint in complaints:
         progress(complaint)

@@ -46,11 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..tables.lookup import shipped_folder
+    from ..tables.lookup import folder_of, shipped_folder
 
     folder = Path(args.folder) if args.folder else shipped_folder()
-    if args.action != "merge" and not folder.is_dir():
-        raise InputError(f"{folder} is no folder; give a folder of tables")
+    if args.action != "merge":
+        folder_of(folder)
     actions: dict[str, Callable[[argparse.Namespace, Path], int]] = {
         "ls": _ls, "show": _show, "merge": _merge, "prune": _prune, "check": _check,
     }  # fmt: skip

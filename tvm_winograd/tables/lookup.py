@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import precision
+from ..errors import InputError
 from ..shapes import ConvSpec, Epilogue
 from ..truth.tolerances import limit_of
 
@@ -93,6 +94,17 @@ def _layer(key: str) -> str:
 def _of_layer(rows: Iterable[Row], spec: ConvSpec) -> Iterable[Row]:
     """Those that may be of this layer with any batch."""
     return rows.by_layer.get(_layer(spec.key()), []) if isinstance(rows, Rows) else rows
+
+
+def folder_of(path: str | Path) -> Path:
+    """A folder of tables that a user names.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not (folder := Path(path)).is_dir():
+        raise InputError(f"{path} is no folder; give a folder of tables")
+    return folder
 
 
 def shipped_folder() -> Path:

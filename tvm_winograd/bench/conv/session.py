@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tvm_winograd.codegen import build
-from tvm_winograd.errors import InputError, UnsupportedError
+from tvm_winograd.errors import UnsupportedError
 from tvm_winograd.gpu import Gpu
 from tvm_winograd.measure import conditions
 from tvm_winograd.measure.builds import check_jobs
@@ -79,9 +79,8 @@ def opened(
 
 
 def _log_rows(folder: Path | None, gpu: Gpu, progress: Progress) -> list[logs.Row]:
-    if folder is not None and not folder.is_dir():
-        raise InputError(f"{folder} is no folder; give a folder of tables")
-    places = [place for place in (folder, logs.shipped_folder()) if place is not None]
+    places = [logs.folder_of(folder)] if folder is not None else []
+    places.append(logs.shipped_folder())
     rows, complaints = logs.read_places(places, gpu.arch)
     for complaint in complaints:
         progress(complaint)
