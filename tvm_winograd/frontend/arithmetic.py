@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,11 @@ def floor_mod(emit: Callable[[Any], Any], a: Any, b: Any) -> Any:
     signs = emit(relax.op.multiply(emit(relax.op.sign(rest)), emit(relax.op.sign(b))))
     turned = emit(relax.op.less(signs, relax.const(0, str(b.ty.dtype))))
     return emit(relax.op.where(turned, emit(relax.op.add(rest, b)), rest))
+
+
+def by_zero(emit: Callable[[Any], Any], x: Any, zero: float) -> Any:
+    """x / zero, of one that is a constant: TVM refuses to simplify that."""
+    return emit(relax.op.multiply(x, relax.const(math.copysign(math.inf, zero), str(x.ty.dtype))))
 
 
 def extreme(

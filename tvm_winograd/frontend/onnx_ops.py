@@ -16,7 +16,7 @@ from tvm import relax
 from ..ir.recurrent import CELLS
 from . import onnx_indexing as indexing
 from . import sorting
-from .arithmetic import extreme, floor_mod, integer_power, roi_align, tiled
+from .arithmetic import by_zero, extreme, floor_mod, integer_power, roi_align, tiled
 from .onnx_node import Node
 from .onnx_recurrent import converter
 from .onnx_resize import resize
@@ -243,6 +243,13 @@ def _running_sum(node: Node) -> Any:
     return sorting.running_sum(node.bb, node.inputs[0], axis, exclusive, reverse)
 
 
+def _div(node: Node) -> Any:
+    known = node.known[1]
+    if known is None or known.size != 1 or known.dtype.kind != "f" or known.item():
+        return None
+    return by_zero(node.emit, node.inputs[0], float(known.item()))
+
+
 def _truth_extreme(op: Callable[..., Any]) -> Callable[[Node], Any]:
     """ReduceMax and ReduceMin of truth values; TVM's own of others."""
 
@@ -262,15 +269,17 @@ def _truth_extreme(op: Callable[..., Any]) -> Callable[[Node], Any]:
 
 
 def _bit_shift(node: Node) -> Any:
-    """By its width or more all bits are gone; C leaves that open."""
+    """By its width or more (C leaves that open) only the sign is left, to the right."""
     x, by = node.inputs
-    width = relax.const(np.iinfo(node.dtype()).bits, node.dtype(1))
-    op = relax.op.left_shift if node.text("direction", "LEFT") == "LEFT" else relax.op.right_shift
-    zero = relax.const(0, node.dtype(1))
+    kind, left = np.iinfo(node.dtype()), node.text("direction", "LEFT") == "LEFT"
+    op = relax.op.left_shift if left else relax.op.right_shift
+    zero, width, most = (relax.const(n, node.dtype(1)) for n in (0, kind.bits, kind.bits - 1))
     above = node.emit(relax.op.less(by, width))
     inside = node.emit(relax.op.logical_and(above, node.emit(relax.op.greater_equal(by, zero))))
-    held = node.emit(relax.op.where(inside, by, zero))
-    return relax.op.where(inside, node.emit(op(x, held)), relax.const(0, node.dtype()))
+    shifted = node.emit(op(x, node.emit(relax.op.where(inside, by, most))))
+    if kind.min < 0 and not left:
+        return shifted
+    return relax.op.where(inside, shifted, relax.const(0, node.dtype()))
 
 
 def _check_length(node: Node, axis: int) -> None:
@@ -296,6 +305,7 @@ CONVERT: dict[str, Callable[[Node], Any]] = {
     "TopK": _top_k,
     "CumSum": _running_sum,
     "BitShift": _bit_shift,
+    "Div": _div,
     "ReduceMax": _truth_extreme(relax.op.max),
     "ReduceMin": _truth_extreme(relax.op.min),
     **dict.fromkeys(("Gather", "GatherElements"), indexing.gather),

@@ -135,6 +135,8 @@ def _divide(node: Any, importer: Any) -> Any:
     import torch
     from tvm import relax
 
+    from .arithmetic import by_zero
+
     emit, noted = importer.block_builder.emit, node.meta["val"]
     mode = argument(node, 2, "rounding_mode", None)
     if "floor_divide" in str(node.target):
@@ -145,6 +147,8 @@ def _divide(node: Any, importer: Any) -> Any:
         if mode == "floor":
             return emit(relax.op.floor_divide(a, b))
         raise refuse(f"div of integers, truncated (node {node.name!r})", "TVM has none")
+    if isinstance(divisor := node.args[1], int | float) and not divisor:
+        return by_zero(emit, a, divisor)
     out = emit(relax.op.divide(a, b))
     if mode is None:
         return out
