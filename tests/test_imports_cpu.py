@@ -89,6 +89,17 @@ def test_a_guest_whose_features_are_masked(monkeypatch, tmp_path: Path) -> None:
     assert np.isfinite(tvm_winograd.load(made.path).run(x)).all()
 
 
+@pytest.mark.parametrize("features", [3, [None], [[1]], "avx2", {"avx2": 1}])
+def test_features_that_are_no_names(features, tmp_path: Path) -> None:
+    made = tvm_winograd.compile(small_model(), output=tmp_path / "a")
+    file = made.path / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["modules"][0]["device"]["features"] = features
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactError, match="device.features is .*a list of names"):
+        tvm_winograd.load(made.path)
+
+
 def test_several_cpus_in_one_artifact(tmp_path: Path, monkeypatch) -> None:
     model = small_model()
     made = tvm_winograd.compile(model, cpu="x86-64-v2,x86-64-v3", output=tmp_path / "a")

@@ -111,6 +111,7 @@ def check_manifest(manifest: Any, where: str) -> None:
         _check(module, _MODULE, at)
         _one_of(module["kind"], KINDS, f"{at}.kind")
         _check(module["params"], _INDEX, f"{at}.params")
+        _check_features(module["device"], f"{at}.device")
         if not re.fullmatch(r"[\w.-]+", module["name"]):
             raise ArtifactError(f"{at}.name is {module['name']!r}: letters, digits, _ . - only")
     _check_batches(manifest, where)
@@ -183,6 +184,15 @@ def _check(value: Any, fields: Mapping[str, tuple[type, ...]], where: str) -> No
         if not isinstance(got, types) or (isinstance(got, bool) and bool not in types):
             wanted = " or ".join(t.__name__ for t in types)
             raise ArtifactError(f"{where}.{name} is {_kind(got)}: {wanted} was expected")
+
+
+def _check_features(device: Any, where: str) -> None:
+    """Of a CPU: names, which need not be there."""
+    found = device.get("features") if isinstance(device, dict) else None
+    if found is not None and not (
+        isinstance(found, list) and all(isinstance(name, str) for name in found)
+    ):
+        raise ArtifactError(f"{where}.features is {found!r}: a list of names was expected")
 
 
 def _check_tensor(tensor: Any, where: str) -> None:
