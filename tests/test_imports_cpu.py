@@ -96,7 +96,7 @@ def test_features_that_are_no_names(features, tmp_path: Path) -> None:
     manifest = json.loads(file.read_text())
     manifest["modules"][0]["device"]["features"] = features
     file.write_text(json.dumps(manifest))
-    with pytest.raises(ArtifactError, match="device.features is .*a list of names"):
+    with pytest.raises(ArtifactError, match=r"device.features is .*a list of names"):
         tvm_winograd.load(made.path)
 
 
