@@ -268,6 +268,31 @@ def _truth_extreme(op: Callable[..., Any]) -> Callable[[Node], Any]:
     return convert
 
 
+def _without_axes(each: Callable[[Node], Any]) -> Callable[[Node], Any]:
+    """A reduction over no axis at all (noop_with_empty_axes) still does `each` to an element."""
+
+    def convert(node: Node) -> Any:
+        if node.opset < 18 or not node.attrs.get("noop_with_empty_axes", 0):
+            return None
+        axes = node.constant(1)
+        return each(node) if axes is None or not axes.size else None
+
+    return convert
+
+
+def _slice(node: Node) -> Any:
+    """Before version 10, where its bounds are attributes."""
+    if node.opset >= 10:
+        return None
+    shape, starts, ends = node.shape(), node.attrs["starts"], node.attrs["ends"]
+    axes = [int(a) % len(shape) for a in node.attrs.get("axes", range(len(starts)))]
+    bounds = [
+        slice(int(s), int(e)).indices(shape[a])[:2]
+        for s, e, a in zip(starts, ends, axes, strict=True)
+    ]
+    return relax.op.strided_slice(node.inputs[0], axes, *map(list, zip(*bounds, strict=True)))
+
+
 def _bit_shift(node: Node) -> Any:
     """By its width or more (C leaves that open) only the sign is left, to the right."""
     x, by = node.inputs
@@ -305,6 +330,10 @@ CONVERT: dict[str, Callable[[Node], Any]] = {
     "TopK": _top_k,
     "CumSum": _running_sum,
     "BitShift": _bit_shift,
+    "Slice": _slice,
+    **dict.fromkeys(("ReduceL1", "ReduceL2"), _without_axes(lambda n: relax.op.abs(n.inputs[0]))),
+    "ReduceSumSquare": _without_axes(lambda n: relax.op.multiply(n.inputs[0], n.inputs[0])),
+    "ReduceLogSum": _without_axes(lambda n: relax.op.log(n.inputs[0])),
     "Div": _div,
     "ReduceMax": _truth_extreme(relax.op.max),
     "ReduceMin": _truth_extreme(relax.op.min),

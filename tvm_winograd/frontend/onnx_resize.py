@@ -43,8 +43,8 @@ def _sizes(node: Node, shape: list[int]) -> tuple[list[int], list[float]]:
     if sizes is not None and sizes.size:
         policy = node.text("keep_aspect_ratio_policy", "stretch")
         wanted = _kept_ratio(policy, [shape[a] for a in axes], sizes.tolist())
-        for axis, size in zip(axes, wanted, strict=True):
-            out[axis], factors[axis] = int(size), size / shape[axis]
+        for axis, (size, factor) in zip(axes, wanted, strict=True):
+            out[axis], factors[axis] = int(size), factor
     elif scales is not None and scales.size:
         for axis, scale in zip(axes, scales.tolist(), strict=True):
             out[axis], factors[axis] = math.floor(shape[axis] * scale + 1e-6), scale
@@ -53,13 +53,16 @@ def _sizes(node: Node, shape: list[int]) -> tuple[list[int], list[float]]:
     return out, factors
 
 
-def _kept_ratio(policy: str, shape: list[int], sizes: list[int]) -> list[int]:
-    """The sizes that a Resize-18 makes of those it is asked for."""
+def _kept_ratio(policy: str, shape: list[int], sizes: list[int]) -> list[tuple[int, float]]:
+    """(size, factor) of each axis that a Resize-18 makes of the sizes it is asked for.
+
+    With a policy the factor is one, though the sizes are rounded: pixels are 1 / factor apart.
+    """
+    factors = [size / given for size, given in zip(sizes, shape, strict=True)]
     if policy == "stretch":
-        return sizes
-    pick = min if policy == "not_larger" else max
-    scale = pick(size / given for size, given in zip(sizes, shape, strict=True))
-    return [math.floor(scale * given + 0.5) for given in shape]
+        return list(zip(sizes, factors, strict=True))
+    factor = min(factors) if policy == "not_larger" else max(factors)
+    return [(math.floor(factor * given + 0.5), factor) for given in shape]
 
 
 def _rule(node: Node, shape: list[int], sizes: list[int], factors: list[float]) -> Resize:
