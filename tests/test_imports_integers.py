@@ -89,3 +89,9 @@ def test_other_dtypes_are_refused() -> None:
     assert load_model(program).inputs
     with pytest.raises(ModelError, match="input 'input' is float16; supported are float32, int32"):
         load_model(half)
+
+
+def test_a_number_outside_of_a_dtype_is_refused_by_name() -> None:
+    program = exported(lambda x: x > -1, torch.zeros(2, 3, dtype=torch.uint8))
+    with pytest.raises(ModelError, match=r"gt.* \(node 'gt'\)"):
+        load_model(program)

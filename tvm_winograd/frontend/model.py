@@ -26,6 +26,7 @@ IMPORT_ERRORS = (
     AssertionError,
     AttributeError,
     IndexError,
+    OverflowError,
 )
 
 
