@@ -113,7 +113,7 @@ class Cuda:
 
     def __init__(self, layer: Recurrent) -> None:
         with make_target(SM90):
-            func = schedules.schedule(prim_func(layer), SM90)
+            func = schedules.schedule(prim_func(layer), None)
         build.build(func, SM90, pipeline="tir")
         done = nvrtc.last_compilation()
         assert done is not None

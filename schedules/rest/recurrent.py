@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm_winograd.gpu import Cpu, Hardware
+from tvm_winograd.gpu import Cpu
 from tvm_winograd.ir.recurrent import Recurrent, recurrent_of
 from tvm_winograd.te.common import ceil_div
 from tvm_winograd.te.recurrent import ADD, EXCHANGED, LAYER, PRODUCT
@@ -22,18 +22,22 @@ _THREADS = 1024  # a block, at most
 _LOADS = 8  # that a thread of a GPU has in flight for each gate, at most
 
 
-def schedule(func: Any, hardware: Hardware) -> Any | None:
-    """The scheduled PrimFunc, or None if `func` is no recurrent layer."""
+def schedule(func: Any, cpu: Cpu | None) -> Any | None:
+    """The scheduled PrimFunc, or None if `func` is no recurrent layer.
+
+    Args:
+        cpu: None for a GPU.
+    """
     from tvm import s_tir
 
     layer = recurrent_of(func)
     if layer is None:
         return None
     sch = s_tir.Schedule(func)
-    if isinstance(hardware, Cpu):
-        _on_cores(sch, layer, hardware)
-    else:
+    if cpu is None:
         _on_threads(sch)
+    else:
+        _on_cores(sch, layer, cpu)
     return sch.mod["main"]
 
 

@@ -60,7 +60,8 @@ def schedule_function(
     if func.attrs and func.attrs.get("tirx.is_scheduled"):  # made ready, as packing is in places
         return func, _entry("ready", "default", "made with its threads")
     reason = choice.reason if choice else "no convolution: not ours"
-    if (walk := recurrent.schedule(func, hardware)) is not None:
+    cpu = hardware if isinstance(hardware, Cpu) else None
+    if (walk := recurrent.schedule(func, cpu)) is not None:
         return walk, _entry("recurrent", "default", reason)
     if isinstance(hardware, Cpu):
         if not _has_blocks(func):  # loops that TVM writes out itself, such as a scatter's
