@@ -7,7 +7,6 @@ less: one sum of 4,096 terms is wrong by 1e-6, four times as much as a convoluti
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from tvm.tirx.analysis import undefined_vars
@@ -26,9 +25,11 @@ _MOST_PARTS = 64  # of a long one, vectors of the machine
 
 def schedule(sch: Any, cpu: Cpu) -> None:
     """Split long sums, fuse and parallelise the leading spatial loops of every block, in place."""
-    products = [sch.get(b).name_hint for b in _but(sch, []) if dense_cpu.takes(sch, b)]
-    for block in _but(sch, products):
-        _split_sum(sch, block)  # its parts become the block's first variable and its last loop
+    every = elementwise.blocks_of(sch)
+    products = [sch.get(b).name_hint for b in every if dense_cpu.takes(sch, b)]
+    for block in every:
+        if sch.get(block).name_hint not in products:
+            _split_sum(sch, block)  # its parts become the first variable and the last loop
     for block in elementwise.gather(sch):
         if sch.get(block).name_hint in products:
             continue
@@ -39,12 +40,6 @@ def schedule(sch: Any, cpu: Cpu) -> None:
             spread(sch, loops[:spatial], product(extents), cpu)
     for name in products:
         dense_cpu.schedule(sch, sch.get_sblock(name), cpu)
-
-
-def _but(sch: Any, names: Sequence[str]) -> list[Any]:
-    """The blocks of a function without those of these names."""
-    found = sch.get_child_blocks(sch.get_sblock("root"))
-    return [block for block in found if sch.get(block).name_hint not in names]
 
 
 def _split_sum(sch: Any, block: Any) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 from tvm import ir, s_tir, tirx
 from tvm.relax.analysis import post_order_visit
 
+from tvm_winograd.te.common import product
+
 from ..base import blocks
 from ..base.blocks import Block, Schedule
 
@@ -30,10 +32,6 @@ def inlined_size(sch: Schedule) -> int:
         size = 1 + sum(sizes.get(load.source, 0) for load in _loads(node))
         sizes[node.writes[0].source] = size
     return size
-
-
-def is_large(sch: Schedule) -> bool:
-    return inlined_size(sch) > _LARGE
 
 
 def gather(sch: Schedule) -> list[Block]:
@@ -56,7 +54,7 @@ def blocks_of(sch: Schedule) -> list[Block]:
 
 def cuda(sch: Schedule) -> bool:
     """A thread an output; whether the function is of the kind."""
-    if not is_large(sch):
+    if inlined_size(sch) <= _LARGE:
         return False
     for block in gather(sch):
         loops = sch.get_loops(block) or [sch.add_unit_loop(block)]
@@ -100,10 +98,7 @@ def _staged(sch: Schedule, block: Block, reader: Block) -> bool:
 
 def _points(sch: Schedule, block: Block) -> int:
     """How many elements a block writes."""
-    found = 1
-    for v in sch.get(block).iter_vars:
-        found *= int(v.dom.extent)
-    return found
+    return product([int(v.dom.extent) for v in sch.get(block).iter_vars])
 
 
 def _elementwise(sch: Schedule, block: Block) -> bool:

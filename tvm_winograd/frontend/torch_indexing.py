@@ -15,14 +15,11 @@ import numpy as np
 from tvm import relax
 
 from ..errors import ModelError
+from .torch_ops import argument
 
 
 def _sizes(x: Any) -> list[int]:
     return [int(dim) for dim in x.ty.shape.values]
-
-
-def _argument(node: Any, index: int, name: str, default: Any = None) -> Any:
-    return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
 
 
 def _where(node: Any) -> str:
@@ -67,7 +64,7 @@ def _select(node: Any, importer: Any) -> Any:
 def _span(node: Any, size: int) -> tuple[int, int, int]:
     """Begin, end and step of a slice, inside the dimension."""
     start, end, step = (
-        _argument(node, i + first, name)
+        argument(node, i + first, name)
         for i, name in enumerate(("start", "end", "step"))
         for first in ([3] if "scatter" in str(node.target) else [2])
     )
@@ -75,7 +72,7 @@ def _span(node: Any, size: int) -> tuple[int, int, int]:
 
 
 def _slice(node: Any, importer: Any) -> Any:
-    x, dim = importer.env[node.args[0]], _argument(node, 1, "dim", 0)
+    x, dim = importer.env[node.args[0]], argument(node, 1, "dim", 0)
     size = _sizes(x)[dim]
     begin, end, step = _span(node, size)
     if (begin, end, step) == (0, size, 1):
@@ -225,7 +222,7 @@ def _index_tensor(node: Any, importer: Any) -> Any:
 
 def _index_put(node: Any, importer: Any) -> Any:
     what = _Indexed(node, importer)
-    positions, add = what.known(), bool(_argument(node, 3, "accumulate", False))
+    positions, add = what.known(), bool(argument(node, 3, "accumulate", False))
     if positions is None or (add and np.unique(positions).size < positions.size):
         raise ModelError(
             f"{_where(node)}: writing is supported where the indices are constants, and where "
@@ -256,7 +253,7 @@ def _written(
 
 def _slice_scatter(node: Any, importer: Any) -> Any:
     x, source = (importer.env[n] for n in node.args[:2])
-    dim = _argument(node, 2, "dim", 0) % len(_sizes(x))
+    dim = argument(node, 2, "dim", 0) % len(_sizes(x))
     return _written(importer, x, source, dim, np.arange(*_span(node, _sizes(x)[dim])))
 
 

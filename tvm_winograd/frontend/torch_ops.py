@@ -54,7 +54,7 @@ def convert_map() -> dict[str, Convert]:
     }
 
 
-def argument(node: Any, index: int, name: str, default: Any) -> Any:
+def argument(node: Any, index: int, name: str, default: Any = None) -> Any:
     return node.args[index] if len(node.args) > index else node.kwargs.get(name, default)
 
 
